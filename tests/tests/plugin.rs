@@ -179,6 +179,31 @@ async fn suspend_and_resume_set_the_field_and_why_says_who_did_it() {
 }
 
 #[tokio::test]
+async fn a_job_that_would_lose_its_steps_is_left_as_it_is_unless_that_is_meant() {
+    let cluster = ControlPlane::shared().await.unwrap();
+    let namespace = cluster.namespace("plugin").await.unwrap();
+    let mut status = seen("Running");
+    status["progress"] = json!({"step": 40, "total": 150, "summary": "40/150", "percent": 26});
+    create_job(&namespace, "math", status).await;
+    let written = async || namespace.api::<PpoJob>().get("math").await.unwrap().resource_version();
+    let words = "spec.checkpoint names no claim";
+    let commands: [&[&str]; 2] = [
+        &["restart-role", "math", "actor"],
+        &["suspend", "ppojob.ppojob.dev/math"],
+    ];
+    for command in commands {
+        let before = written().await;
+        let refused = ppo(&namespace, command).await;
+        assert!(refused.code == Some(1) && refused.stderr.contains(words), "{refused:?}");
+        assert_eq!(written().await, before, "{refused:?}");
+        let meant = [command, &["--discard-checkpoints"]].concat();
+        let done = ppo(&namespace, &meant).await.success().unwrap();
+        assert!(done.contains(words), "{done}");
+        assert_ne!(written().await, before, "{done}");
+    }
+}
+
+#[tokio::test]
 async fn a_job_whose_template_cannot_be_read_is_suspended_and_resumed_and_its_field_is_named() {
     let cluster = ControlPlane::shared().await.unwrap();
     let namespace = cluster.namespace("plugin").await.unwrap();

@@ -6,8 +6,9 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand};
 use ppo_crds::spec::Role;
 
+use super::logs::Since;
 use super::output::{OBJECTS, Output, TEXTS, one_of};
-use super::timeout;
+use super::{name, timeout};
 
 /// PPO post-training jobs on Kubernetes: what they do, what they wait for, and why.
 #[derive(Debug, Parser)]
@@ -67,7 +68,7 @@ pub enum Command {
     /// Saves a checkpoint and releases the pods; `resume` goes on from there, where `spec.checkpoint` names a claim.
     Suspend(SuspendArgs),
     /// Goes on with a suspended job.
-    Resume(SuspendArgs),
+    Resume(ResumeArgs),
     /// Replaces all pods of one role once.
     RestartRole(RestartRoleArgs),
 }
@@ -88,6 +89,7 @@ pub struct ListArgs {
 #[derive(Debug, Args)]
 pub struct StatusArgs {
     /// Name of the job.
+    #[arg(value_parser = name::parse)]
     pub name: String,
     /// `wide` adds the pods and their nodes; `json` and `yaml` have job, pods and events.
     #[arg(short, long, value_parser = one_of(OBJECTS))]
@@ -97,6 +99,7 @@ pub struct StatusArgs {
 #[derive(Debug, Args)]
 pub struct WhyArgs {
     /// Name of the job.
+    #[arg(value_parser = name::parse)]
     pub name: String,
     /// `json` and `yaml`: the findings for programs. `wide` is the same as the text.
     #[arg(short, long, value_parser = one_of(TEXTS))]
@@ -106,6 +109,7 @@ pub struct WhyArgs {
 #[derive(Clone, Debug, Args)]
 pub struct LogsArgs {
     /// Name of the job.
+    #[arg(value_parser = name::parse)]
     pub name: String,
     /// Only this role.
     #[arg(short, long, value_parser = role)]
@@ -116,9 +120,12 @@ pub struct LogsArgs {
     /// Keep printing, replaced pods included, until the job ends.
     #[arg(short, long)]
     pub follow: bool,
-    /// Lines from the end of each pod's log. Default: all of them.
-    #[arg(long, value_name = "LINES")]
-    pub tail: Option<u32>,
+    /// Lines from the end of each pod's log. Default, and -1: all of them.
+    #[arg(long, value_name = "LINES", allow_negative_numbers = true, value_parser = clap::value_parser!(i64).range(-1..))]
+    pub tail: Option<i64>,
+    /// Only lines that are not older than this, as 30s, 5m or 2h. Default: all of them.
+    #[arg(long, value_name = "TIME", value_parser = Since::parse)]
+    pub since: Option<Since>,
     /// Container: `worker`, or `vllm` on engines of vLLM.
     #[arg(short, long, default_value = ppo_crds::pod::WORKER_CONTAINER)]
     pub container: String,
@@ -133,7 +140,7 @@ pub struct LogsArgs {
 #[derive(Debug, Args)]
 pub struct PlanArgs {
     /// Name of a job on the cluster.
-    #[arg(conflicts_with = "file")]
+    #[arg(conflicts_with = "file", value_parser = name::parse)]
     pub name: Option<String>,
     /// Manifest; `-` reads standard input.
     #[arg(short, long, value_name = "FILE")]
@@ -145,23 +152,37 @@ pub struct PlanArgs {
 
 #[derive(Debug, Args)]
 pub struct SuspendArgs {
+    #[command(flatten)]
+    pub job: ResumeArgs,
+    /// Suspend the job though its checkpoints go with its pod, as `spec.checkpoint` names no claim: resumed, it starts at step 0.
+    #[arg(long)]
+    pub discard_checkpoints: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct ResumeArgs {
     /// Name of the job.
+    #[arg(value_parser = name::parse)]
     pub name: String,
     /// Wait until the job is suspended, or runs again, and say meanwhile what it waits for.
     #[arg(short, long)]
     pub wait: bool,
-    /// Seconds to wait before giving up.
-    #[arg(long, value_name = "SECONDS", default_value_t = 600, requires = "wait")]
-    pub timeout: u64,
+    /// Longest wait, as 90s, 10m or 1h; 0 looks once.
+    #[arg(long, value_name = "TIME", default_value = "10m", value_parser = timeout::of_wait, requires = "wait")]
+    pub timeout: Duration,
 }
 
 #[derive(Debug, Args)]
 pub struct RestartRoleArgs {
     /// Name of the job.
+    #[arg(value_parser = name::parse)]
     pub name: String,
     /// rollout, actor, reference or reward.
     #[arg(value_parser = role)]
     pub role: Role,
+    /// Restart the actor though its checkpoints go with its pod, as `spec.checkpoint` names no claim: it starts at step 0.
+    #[arg(long)]
+    pub discard_checkpoints: bool,
 }
 
 fn role(text: &str) -> Result<Role, String> {
@@ -219,6 +240,54 @@ mod tests {
         assert_eq!(cli.connection.as_group, ["a", "b"]);
         assert_eq!(cli.connection.request_timeout, Some(Duration::from_secs(120)));
         assert!(matches!(cli.command, Command::List(list) if list.all_namespaces));
+    }
+
+    #[test]
+    fn every_command_takes_a_jobs_name_behind_its_kind_and_no_other_kind() {
+        for command in ["status", "why", "logs", "plan", "suspend", "resume"] {
+            let given = |name: &str| Cli::try_parse_from(["kubectl-ppo", command, name]);
+            assert!(given("ppojob/math").is_ok() && given("math").is_ok(), "{command}");
+            let error = given("pod/math").unwrap_err().to_string();
+            assert!(error.contains("pod is another kind"), "{command}: {error}");
+        }
+        let cli = Cli::try_parse_from(["kubectl-ppo", "restart-role", "ppojob.ppojob.dev/math", "actor"]).unwrap();
+        assert!(matches!(cli.command, Command::RestartRole(args) if args.name == "math"));
+    }
+
+    #[test]
+    fn a_wait_has_a_limit_with_a_unit_or_in_seconds_and_only_suspend_discards_checkpoints() {
+        let given = |words: &str| Cli::try_parse_from(words.split(' ')).map(|cli| cli.command);
+        for (limit, seconds) in [
+            (" --timeout 90", 90),
+            (" --timeout=1m30s", 90),
+            ("", 600),
+            (" --timeout 0", 0),
+        ] {
+            let resume = given(&format!("kubectl-ppo resume math --wait{limit}")).unwrap();
+            let limit = Duration::from_secs(seconds);
+            assert!(matches!(resume, Command::Resume(args) if args.wait && args.timeout == limit));
+        }
+        assert!(given("kubectl-ppo resume math --timeout 90s").is_err());
+        let suspend = given("kubectl-ppo suspend math --discard-checkpoints").unwrap();
+        assert!(matches!(suspend, Command::Suspend(args) if args.discard_checkpoints && args.job.name == "math"));
+        assert!(given("kubectl-ppo resume math --discard-checkpoints").is_err());
+    }
+
+    #[test]
+    fn minus_one_is_a_number_of_lines_and_minus_two_is_none() {
+        for (words, lines) in [
+            ("--tail=-1", Some(-1)),
+            ("--tail -1", Some(-1)),
+            ("--tail 7", Some(7)),
+            ("--tail -2", None),
+        ] {
+            let given = Cli::try_parse_from(format!("kubectl-ppo logs math {words}").split(' '));
+            let tail = given.ok().and_then(|cli| match cli.command {
+                Command::Logs(args) => args.tail,
+                _ => None,
+            });
+            assert_eq!(tail, lines, "{words}");
+        }
     }
 
     #[test]

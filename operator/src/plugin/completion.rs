@@ -17,8 +17,8 @@ use ppo_crds::spec::Role;
 use tokio::time::timeout;
 
 use super::cli::{Cli, ConnectionArgs};
-use super::connection::{self, Connection};
-use super::printer;
+use super::connection::Connection;
+use super::{kubeconfig, printer};
 use words::{Line, Wanted};
 
 const PROGRAM: &str = "kubectl_complete-ppo";
@@ -92,8 +92,7 @@ fn first_line(text: Option<&impl ToString>) -> String {
 
 /// What an argument may be. Names that cannot be asked for are none: a key that was pressed is no place for errors.
 async fn values(arg: &Arg, to: &ConnectionArgs) -> Vec<Choice> {
-    let of_kubeconfig =
-        |names: fn(Kubeconfig) -> Vec<String>| connection::kubeconfig(to).map(names).unwrap_or_default();
+    let of_kubeconfig = |names: fn(Kubeconfig) -> Vec<String>| kubeconfig::read(to).map(names).unwrap_or_default();
     let names = match arg.get_id().as_str() {
         "name" => timeout(PATIENCE, jobs(to)).await.ok().flatten().unwrap_or_default(),
         "namespace" => timeout(PATIENCE, namespaces(to))

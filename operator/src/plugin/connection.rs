@@ -1,16 +1,15 @@
 //! From kubeconfig and flags to a client.
 
-use std::error::Error as _;
-use std::io::ErrorKind;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow, bail};
 use kube::api::{ApiResource, DynamicObject};
-use kube::config::{AuthInfo, InferConfigError, KubeConfigOptions, Kubeconfig, KubeconfigError};
+use kube::config::{AuthInfo, KubeConfigOptions, Kubeconfig, KubeconfigError};
 use kube::{Api, Client, Config};
 use ppo_crds::PpoJob;
 
 use super::cli::ConnectionArgs;
+use super::{kubeconfig, proxy};
 
 /// Longest wait for a connection, unless told otherwise.
 const CONNECT: Duration = Duration::from_secs(10);
@@ -99,19 +98,18 @@ fn namespace(args: &ConnectionArgs, config: &Config) -> String {
 async fn read_config(args: &ConnectionArgs) -> Result<Config> {
     let chosen = [&args.context, &args.cluster, &args.user];
     if args.kubeconfig.is_none() && chosen.into_iter().all(Option::is_none) {
-        return Config::infer().await.map_err(no_cluster);
+        return of_environment().await;
     }
-    of_kubeconfig(kubeconfig(args)?, args).await
+    of_kubeconfig(kubeconfig::read(args)?, args).await
 }
 
-/// What the kubeconfig files say.
-pub fn kubeconfig(args: &ConnectionArgs) -> Result<Kubeconfig> {
-    match &args.kubeconfig {
-        Some(file) => {
-            Kubeconfig::read_from(file).with_context(|| format!("cannot use --kubeconfig {}", file.display()))
-        }
-        None => Kubeconfig::read().map_err(|error| anyhow!("{}", without_kubeconfig(Some(&error)))),
-    }
+/// Of the two ways to a cluster the kubeconfig is the one that a person means: the files of a pod's service account are missing elsewhere.
+async fn of_environment() -> Result<Config> {
+    let read = match kubeconfig::of_environment() {
+        Ok(kubeconfig) => configured(kubeconfig, &KubeConfigOptions::default()).await,
+        Err(error) => Err(error),
+    };
+    read.or_else(|error| Config::incluster().map_err(|_| kubeconfig::no_cluster(&error)))
 }
 
 async fn of_kubeconfig(kubeconfig: Kubeconfig, args: &ConnectionArgs) -> Result<Config> {
@@ -126,8 +124,16 @@ async fn of_kubeconfig(kubeconfig: Kubeconfig, args: &ConnectionArgs) -> Result<
         cluster: args.cluster.clone(),
         user: args.user.clone(),
     };
-    let config = Config::from_custom_kubeconfig(kubeconfig, &options).await;
+    let config = configured(kubeconfig, &options).await;
     config.map_err(|error| wrong_context(args, error))
+}
+
+async fn configured(kubeconfig: Kubeconfig, options: &KubeConfigOptions) -> Result<Config, KubeconfigError> {
+    let given = proxy::given(&kubeconfig, options);
+    let mut config = Config::from_custom_kubeconfig(kubeconfig, options).await?;
+    let proxy = proxy::before(&config.cluster_url, given, |name| std::env::var(name).ok());
+    config.proxy_url = proxy.map_err(KubeconfigError::ParseProxyUrl)?;
+    Ok(config)
 }
 
 /// Whom the API server is asked to take us for. Flags win over the kubeconfig, each for itself, as kubectl has it.
@@ -145,6 +151,9 @@ fn act_as(who: &mut AuthInfo, args: &ConnectionArgs) -> Result<()> {
 }
 
 fn wrong_context(args: &ConnectionArgs, error: KubeconfigError) -> anyhow::Error {
+    if let Some(misread) = proxy::misread(&error) {
+        return misread;
+    }
     if let (Some(cluster), KubeconfigError::LoadClusterOfContext(_)) = (&args.cluster, &error) {
         return anyhow!("the kubeconfig has no cluster {cluster}; `kubectl config get-clusters` lists those there are");
     }
@@ -152,25 +161,6 @@ fn wrong_context(args: &ConnectionArgs, error: KubeconfigError) -> anyhow::Error
     anyhow::Error::new(error).context(format!(
         "context {context} cannot be used; `kubectl config get-contexts` lists those there are"
     ))
-}
-
-/// Of the two ways to a cluster the kubeconfig is the one that a person means: the files of a pod's service account are missing elsewhere.
-fn no_cluster(error: InferConfigError) -> anyhow::Error {
-    let kubeconfig = error
-        .source()
-        .and_then(|source| source.downcast_ref::<KubeconfigError>());
-    anyhow!("{}", without_kubeconfig(kubeconfig))
-}
-
-fn without_kubeconfig(error: Option<&KubeconfigError>) -> String {
-    let why = match error {
-        Some(KubeconfigError::ReadConfig(cause, path)) if cause.kind() == ErrorKind::NotFound => {
-            format!("{} does not exist", path.display())
-        }
-        Some(other) => other.to_string(),
-        None => "there is no kubeconfig".into(),
-    };
-    format!("no cluster is configured: {why}; set KUBECONFIG, or give --kubeconfig FILE")
 }
 
 #[cfg(test)]
@@ -249,19 +239,5 @@ mod tests {
         assert_eq!(namespace(&args, &config), "team");
         args.namespace = given("other");
         assert_eq!(namespace(&args, &config), "other");
-    }
-
-    #[test]
-    fn a_kubeconfig_that_does_not_exist_is_named_once_and_with_what_helps() {
-        let missing = KubeconfigError::ReadConfig(ErrorKind::NotFound.into(), "/home/me/.kube/config".into());
-        assert_eq!(
-            without_kubeconfig(Some(&missing)),
-            "no cluster is configured: /home/me/.kube/config does not exist; set KUBECONFIG, or give --kubeconfig FILE"
-        );
-        let without_context = without_kubeconfig(Some(&KubeconfigError::CurrentContextNotSet));
-        assert!(
-            without_context.contains("failed to determine current context; set KUBECONFIG"),
-            "{without_context}"
-        );
     }
 }

@@ -3,6 +3,7 @@
 mod choice;
 mod follow;
 mod open;
+mod since;
 
 use std::collections::HashMap;
 use std::io::Write as _;
@@ -19,6 +20,7 @@ use super::printer::visible;
 use super::{job, pods, refusal, situation};
 use choice::{has_container, is_chosen};
 use open::open;
+pub use since::Since;
 
 /// Logs opened at once, where all are read to their present end.
 const REQUESTS: usize = 16;

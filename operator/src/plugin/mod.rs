@@ -10,16 +10,20 @@ mod cli;
 mod completion;
 mod connection;
 mod descriptors;
+mod duration;
 pub mod explain;
 mod gang;
 mod job;
+mod kubeconfig;
 mod list;
 mod logs;
 mod merge;
+mod name;
 mod output;
 mod plan;
 mod pods;
 mod printer;
+mod proxy;
 mod refusal;
 mod restart_role;
 mod situation;
@@ -75,8 +79,8 @@ async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
             logs::main(&open, &args).await?;
         }
         Command::Plan(args) => plan::main(&connection, &args).await?,
-        Command::Suspend(args) => suspend::main(&Connection::open(&connection).await?, &args, true).await?,
-        Command::Resume(args) => suspend::main(&Connection::open(&connection).await?, &args, false).await?,
+        Command::Suspend(args) => suspend::suspend(&Connection::open(&connection).await?, &args).await?,
+        Command::Resume(args) => suspend::resume(&Connection::open(&connection).await?, &args).await?,
         Command::RestartRole(args) => restart_role::main(&Connection::open(&connection).await?, &args).await?,
     }
     Ok(ExitCode::SUCCESS)

@@ -19,6 +19,13 @@ pub async fn main(connection: &Connection, args: &RestartRoleArgs) -> Result<()>
     if let Some(refusal) = refusal(&job, args.role) {
         bail!("{}: {refusal}", args.name);
     }
+    let lost = match args.role {
+        Role::Actor => {
+            let undone = format!("the actor of {} is not restarted", args.name);
+            checkpoints::given_up(&job, args.discard_checkpoints, &undone)?
+        }
+        _ => None,
+    };
     // To the microsecond: the same value again would ask for nothing.
     let value = format!("{}={:.6}", args.role.name(), Timestamp::now());
     let patch = json!({"metadata": {"annotations": {annotation::RESTART: value}}});
@@ -36,12 +43,10 @@ pub async fn main(connection: &Connection, args: &RestartRoleArgs) -> Result<()>
         .as_ref()
         .and_then(|status| status.progress.as_ref())
         .and_then(|progress| progress.last_checkpoint);
-    let note = match (args.role, from) {
-        (Role::Actor, Some(step)) => match checkpoints::lost_with_pod(&job) {
-            Some(lost) => format!("; {lost}"),
-            None => format!("; it goes on from the checkpoint of step {step}"),
-        },
-        (Role::Actor, None) => "; it has no checkpoint and starts at step 0".into(),
+    let note = match (args.role, lost, from) {
+        (Role::Actor, Some(lost), _) => format!("; {lost}"),
+        (Role::Actor, None, Some(step)) => format!("; it goes on from the checkpoint of step {step}"),
+        (Role::Actor, None, None) => "; it has no checkpoint and starts at step 0".into(),
         _ => String::new(),
     };
     let role = args.role.name();
@@ -77,6 +82,12 @@ fn refusal(job: &PpoJob, role: Role) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use axum::routing::get;
+    use axum::{Json, Router};
+
     use super::*;
 
     fn job(status: serde_json::Value, suspend: bool) -> PpoJob {
@@ -122,5 +133,36 @@ mod tests {
     #[test]
     fn a_running_role_can_be_restarted() {
         assert_eq!(refusal(&job(json!({"phase": "Running"}), false), Role::Actor), None);
+    }
+
+    #[tokio::test]
+    async fn an_actor_whose_checkpoints_go_with_its_pod_is_left_as_it_is_unless_that_is_meant() {
+        let patches = Arc::new(AtomicUsize::new(0));
+        let (counted, trained) = (
+            patches.clone(),
+            job(json!({"phase": "Running", "progress": {"step": 3}}), false),
+        );
+        let patched = trained.clone();
+        let of_job = get(move || async move { Json(trained) }).patch(move || async move {
+            counted.fetch_add(1, Ordering::SeqCst);
+            Json(patched)
+        });
+        let router = Router::new().route("/apis/ppojob.dev/v1alpha1/namespaces/n/ppojobs/a", of_job);
+        let connection = Connection::served(router).await;
+        let args = |role: Role, discard_checkpoints: bool| RestartRoleArgs {
+            name: "a".into(),
+            role,
+            discard_checkpoints,
+        };
+        let refused = main(&connection, &args(Role::Actor, false)).await;
+        let error = refused.unwrap_err().to_string();
+        assert!(
+            error.contains("the actor of a is not restarted: its checkpoints go with its pod"),
+            "{error}"
+        );
+        assert_eq!(patches.load(Ordering::SeqCst), 0);
+        main(&connection, &args(Role::Actor, true)).await.unwrap();
+        main(&connection, &args(Role::Rollout, false)).await.unwrap();
+        assert_eq!(patches.load(Ordering::SeqCst), 2);
     }
 }

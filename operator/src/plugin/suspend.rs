@@ -10,7 +10,7 @@ use ppo_crds::status::Phase;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
-use super::cli::SuspendArgs;
+use super::cli::{ResumeArgs, SuspendArgs};
 use super::connection::Connection;
 use super::explain::explain;
 use super::refusal::{PATIENCE, is_lasting, is_not_found};
@@ -23,8 +23,18 @@ pub const MANAGER: &str = "kubectl-ppo";
 /// Pause between two looks at the job.
 const PAUSE: Duration = Duration::from_secs(1);
 
+/// Suspends a job, unless that costs its checkpoints and who asks has not agreed to it.
+pub async fn suspend(connection: &Connection, args: &SuspendArgs) -> Result<()> {
+    set(connection, &args.job, true, args.discard_checkpoints).await
+}
+
+/// Lets a job go on, which costs nothing.
+pub async fn resume(connection: &Connection, args: &ResumeArgs) -> Result<()> {
+    set(connection, args, false, true).await
+}
+
 /// Sets `spec.runPolicy.suspend`, and waits for its effect when asked to.
-pub async fn main(connection: &Connection, args: &SuspendArgs, suspend: bool) -> Result<()> {
+async fn set(connection: &Connection, args: &ResumeArgs, suspend: bool, is_agreed: bool) -> Result<()> {
     let (name, done) = (&args.name, if suspend { "suspended" } else { "resumed" });
     // Of one that cannot be decoded the field can be set all the same.
     let job = job::object(connection, name).await?;
@@ -39,6 +49,10 @@ pub async fn main(connection: &Connection, args: &SuspendArgs, suspend: bool) ->
     if before.unwrap_or_default() == suspend {
         printer::print(&unchanged(name, job::phase(&job), suspend))?;
     } else {
+        let lost = match decoded.as_ref().ok().filter(|_| suspend) {
+            Some(job) => checkpoints::given_up(job, is_agreed, &format!("{name} is not suspended"))?,
+            None => None,
+        };
         let patch = json!({"spec": {"runPolicy": {"suspend": suspend}}});
         let parameters = PatchParams {
             field_manager: Some(MANAGER.into()),
@@ -46,12 +60,11 @@ pub async fn main(connection: &Connection, args: &SuspendArgs, suspend: bool) ->
         };
         let patched = connection.jobs().patch(name, &parameters, &Patch::Merge(patch)).await;
         patched.map_err(|error| job::request(connection, "patch").refused(error))?;
-        let lost = decoded.as_ref().ok().filter(|_| suspend).and_then(lost);
         let note = lost.map(|lost| format!("; {lost}")).unwrap_or_default();
         printer::print(&format!("ppojob {name} {done}{note}\n"))?;
     }
     if args.wait {
-        return wait(connection, name, suspend, Duration::from_secs(args.timeout)).await;
+        return wait(connection, name, suspend, args.timeout).await;
     }
     if let Err(misfit) = decoded {
         let words = unreadable::explained(connection, name, &misfit).await.to_string();
@@ -70,12 +83,6 @@ fn unchanged(name: &str, phase: Option<Phase>, suspend: bool) -> String {
             format!("ppojob {name} is not suspended ({phase:?}); `kubectl ppo why {name}` says what it waits for\n")
         }
     }
-}
-
-/// What a suspension costs the job, where it has made steps: the checkpoint that its actor saves goes with the pod.
-fn lost(job: &PpoJob) -> Option<&'static str> {
-    job.status.as_ref()?.progress.as_ref()?;
-    checkpoints::lost_with_pod(job)
 }
 
 async fn wait(connection: &Connection, name: &str, suspend: bool, limit: Duration) -> Result<()> {
@@ -103,7 +110,7 @@ async fn wait(connection: &Connection, name: &str, suspend: bool, limit: Duratio
         if Instant::now() >= deadline {
             bail!(
                 "gave up after {} s: {name} {shown}. {}",
-                limit.as_secs(),
+                limit.as_secs_f64(),
                 cause(connection, name).await
             );
         }
@@ -269,21 +276,40 @@ mod tests {
         .unwrap()
     }
 
-    #[test]
-    fn a_job_whose_checkpoints_go_with_its_pod_is_not_suspended_without_a_word() {
-        let mut running = job(false, 1, json!({"phase": "Running", "progress": {"step": 3}}));
-        let said = lost(&running).unwrap();
+    fn args(discard_checkpoints: bool) -> SuspendArgs {
+        let job = ResumeArgs {
+            name: "a".into(),
+            wait: false,
+            timeout: Duration::ZERO,
+        };
+        SuspendArgs {
+            job,
+            discard_checkpoints,
+        }
+    }
+
+    #[tokio::test]
+    async fn a_job_whose_checkpoints_go_with_its_pod_is_left_as_it_is_unless_that_is_meant() {
+        let patches = Arc::new(AtomicUsize::new(0));
+        let (counted, trained) = (
+            patches.clone(),
+            job(false, 1, json!({"phase": "Running", "progress": {"step": 3}})),
+        );
+        let patched = trained.clone();
+        let of_job = get(move || async move { Json(trained) }).patch(move || async move {
+            counted.fetch_add(1, Ordering::SeqCst);
+            Json(patched)
+        });
+        let router = Router::new().route("/apis/ppojob.dev/v1alpha1/namespaces/n/ppojobs/a", of_job);
+        let connection = Connection::served(router).await;
+        let error = suspend(&connection, &args(false)).await.unwrap_err().to_string();
         assert!(
-            said.contains("spec.checkpoint names no claim") && said.contains("step 0"),
-            "{said}"
+            error.contains("a is not suspended: its checkpoints go with its pod"),
+            "{error}"
         );
-        running.spec.checkpoint.volume_claim = serde_json::from_value(json!({"storage": "1Gi"})).unwrap();
-        assert_eq!(lost(&running), None);
-        assert_eq!(
-            lost(&job(false, 1, json!({"phase": "Pending"}))),
-            None,
-            "it has made none"
-        );
+        assert_eq!(patches.load(Ordering::SeqCst), 0);
+        suspend(&connection, &args(true)).await.unwrap();
+        assert_eq!(patches.load(Ordering::SeqCst), 1);
     }
 
     #[test]
@@ -335,13 +361,11 @@ mod tests {
             "/apis/ppojob.dev/v1alpha1/namespaces/n/ppojobs/a",
             get(move || async move { Json(going) }),
         );
-        let args = SuspendArgs {
-            name: "a".into(),
-            wait: false,
-            timeout: 1,
-        };
-        let error = main(&Connection::served(router).await, &args, true).await.unwrap_err();
-        assert!(error.to_string().contains("a was deleted"), "{error}");
+        let (connection, args) = (Connection::served(router).await, args(false));
+        for asked in [suspend(&connection, &args).await, resume(&connection, &args.job).await] {
+            let error = asked.unwrap_err().to_string();
+            assert!(error.contains("a was deleted"), "{error}");
+        }
     }
 
     #[test]

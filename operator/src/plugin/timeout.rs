@@ -1,45 +1,31 @@
-//! `--request-timeout` as kubectl reads it: a number of seconds, or a duration as Go writes it.
+//! Limits as kubectl reads them: a number of seconds, or a duration as Go writes it.
 
 use std::time::Duration;
 
+use super::duration;
+
 /// What is as good as no limit, and can still be added to a time.
 const FOREVER: Duration = Duration::from_secs(365 * 24 * 60 * 60);
-/// Go's units, in seconds (`time.ParseDuration`).
-const UNITS: [(&str, f64); 7] = [
-    ("ns", 1e-9),
-    ("us", 1e-6),
-    ("µs", 1e-6),
-    ("ms", 1e-3),
-    ("s", 1.0),
-    ("m", 60.0),
-    ("h", 3600.0),
-];
+const FITS: &str = "a time is a number with a unit, as 500ms, 30s, 2m or 1h";
 
-/// `5s`, `1m30s`, `1.5h` or `30`; 0 is [FOREVER].
+/// `--request-timeout`: `5s`, `1m30s`, `1.5h` or `30`; 0 is [FOREVER].
 pub fn parse(text: &str) -> Result<Duration, String> {
-    let seconds = match text.parse::<u32>() {
-        Ok(seconds) => Some(f64::from(seconds)),
-        Err(_) => sum(text),
-    };
-    let limit = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
-    match limit {
+    match read(text) {
         Some(limit) if limit.is_zero() => Ok(FOREVER),
-        Some(limit) => Ok(limit.min(FOREVER)),
-        None => Err("a time is a number with a unit, as 500ms, 30s, 2m or 1h; 0 waits for ever".into()),
+        Some(limit) => Ok(limit),
+        None => Err(format!("{FITS}; 0 waits for ever")),
     }
 }
 
-fn sum(text: &str) -> Option<f64> {
-    let is_of_number = |character: char| character.is_ascii_digit() || character == '.';
-    let (mut rest, mut seconds) = (text, 0.0);
-    while !rest.is_empty() {
-        let (number, after) = rest.split_at(rest.find(|character: char| !is_of_number(character))?);
-        let (unit, next) = after.split_at(after.find(is_of_number).unwrap_or(after.len()));
-        let (_, size) = UNITS.iter().find(|(name, _)| *name == unit)?;
-        seconds += number.parse::<f64>().ok()? * size;
-        rest = next;
-    }
-    (!text.is_empty()).then_some(seconds)
+/// The same of a wait, which looks once where its limit is 0, as `kubectl wait` does.
+pub fn of_wait(text: &str) -> Result<Duration, String> {
+    read(text).ok_or_else(|| format!("{FITS}; 0 looks once"))
+}
+
+fn read(text: &str) -> Option<Duration> {
+    let seconds = text.parse::<u32>().map(|seconds| Duration::from_secs(seconds.into()));
+    let limit = seconds.ok().or_else(|| duration::parse(text))?;
+    Some(limit.min(FOREVER))
 }
 
 #[cfg(test)]
@@ -48,21 +34,23 @@ mod tests {
 
     #[test]
     fn a_timeout_is_read_as_kubectl_reads_it() {
-        let cases = [
-            ("5", 5_000),
-            ("5s", 5_000),
-            ("1m30s", 90_000),
-            ("1.5h", 5_400_000),
-            ("250ms", 250),
-        ];
-        for (text, milliseconds) in cases {
-            assert_eq!(parse(text), Ok(Duration::from_millis(milliseconds)), "{text}");
+        for (text, seconds) in [("5", 5), ("5s", 5), ("1m30s", 90)] {
+            assert_eq!(parse(text), Ok(Duration::from_secs(seconds)), "{text}");
         }
         for none in ["0", "0s", "999999999h"] {
             assert_eq!(parse(none), Ok(FOREVER), "{none}");
         }
-        for wrong in ["", "soon", "-5s", "5 s", "5d", "s", "1m30", "..s"] {
+        for wrong in ["", "soon", "-5s", "5d"] {
             assert!(parse(wrong).unwrap_err().contains("as 500ms"), "{wrong}");
+            assert!(of_wait(wrong).unwrap_err().contains("0 looks once"), "{wrong}");
         }
+    }
+
+    #[test]
+    fn a_wait_without_time_is_one_look_and_no_wait_is_longer_than_a_time_can_be() {
+        for (text, seconds) in [("0", 0), ("0s", 0), ("90", 90), ("2m", 120)] {
+            assert_eq!(of_wait(text), Ok(Duration::from_secs(seconds)), "{text}");
+        }
+        assert_eq!(of_wait("999999999h"), Ok(FOREVER));
     }
 }

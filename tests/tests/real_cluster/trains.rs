@@ -51,7 +51,11 @@ async fn an_engine_a_reference_a_reward_and_an_actor_that_are_killed_change_no_b
         status.contains("Running") && status.contains(&format!("/{STEPS}")),
         "{status}"
     );
-    let logs = job.ppo(&["logs", NAME, "--tail", "200"]).await.success().unwrap();
+    let logs = job
+        .ppo(&["logs", NAME, "--since", "1h", "--tail", "200"])
+        .await
+        .success()
+        .unwrap();
     for pod in ["actor-0", "reference-0", "reward-0", "rollout-0", "rollout-1"] {
         assert!(logs.contains(pod), "{pod} says nothing in\n{logs}");
     }

@@ -18,6 +18,7 @@ mod queue;
 mod remedy;
 mod scheduling;
 mod silence;
+mod spare;
 mod suspension;
 mod taints;
 mod terminating;
@@ -35,7 +36,8 @@ pub use health::healthy;
 /// Everything that holds the job up, causes before their effects. Empty when nothing does; findings that do not
 /// [block](Finding::blocks) are worth knowing all the same.
 pub fn explain(evidence: &Evidence, now: Timestamp) -> Vec<Finding> {
-    let grouped = finding::group(causes(evidence, now)).into_iter();
+    let told = spare::told(causes(evidence, now), evidence);
+    let grouped = finding::group(told).into_iter();
     let name = evidence.name();
     grouped
         .map(|finding| edited::of_roles(finding, evidence).named(&name))

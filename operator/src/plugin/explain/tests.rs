@@ -11,6 +11,7 @@ mod progress;
 mod queue;
 mod refusals;
 mod scheduling;
+mod spare;
 mod taints;
 mod terminating;
 

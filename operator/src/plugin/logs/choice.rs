@@ -85,6 +85,7 @@ mod tests {
             index: None,
             follow: false,
             tail: None,
+            since: None,
             container: container.into(),
             previous: false,
             timestamps: false,

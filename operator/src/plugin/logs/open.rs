@@ -11,6 +11,7 @@ use tokio::time::timeout;
 
 use crate::plugin::cli::LogsArgs;
 use crate::plugin::connection::Connection;
+use crate::plugin::logs::Since;
 use crate::plugin::merge::{Line, lines};
 use crate::plugin::refusal::Request;
 
@@ -50,7 +51,9 @@ pub async fn open(
         previous: args.previous,
         // The API takes whole seconds, and kube rounds to the nearest one, which may lie ahead.
         since_time: after.and_then(|after| Timestamp::from_second(after.as_second()).ok()),
-        tail_lines: args.tail.filter(|_| after.is_none()).map(i64::from),
+        since_seconds: args.since.filter(|_| after.is_none()).map(Since::seconds),
+        // -1 are all of them, for which the API has no number.
+        tail_lines: args.tail.filter(|tail| *tail >= 0 && after.is_none()),
         timestamps: true,
         ..LogParams::default()
     };

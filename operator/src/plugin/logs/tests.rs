@@ -21,6 +21,7 @@ fn args() -> LogsArgs {
         index: None,
         follow: false,
         tail: None,
+        since: None,
         container: "worker".into(),
         previous: false,
         timestamps: false,
@@ -88,4 +89,36 @@ async fn a_log_is_read_on_from_the_second_of_its_last_line_not_from_the_next_one
     let log = open(&connection, &args(), "a-actor-0", Some(last)).await.unwrap();
     let asked = Box::pin(log).next().await.unwrap().unwrap().text;
     assert!(asked.contains("sinceTime=2026-01-01T00%3A00%3A01Z"), "{asked}");
+}
+
+#[tokio::test]
+async fn how_far_back_a_log_is_read_is_asked_for_where_it_is_first_opened_and_not_where_it_is_read_on() {
+    let query =
+        |RawQuery(query): RawQuery| async move { format!("2026-01-01T00:00:09Z {}\n", query.unwrap_or_default()) };
+    let connection = with_log(get(query)).await;
+    let args = LogsArgs {
+        since: Some(Since::parse("1h").unwrap()),
+        ..args()
+    };
+    let last: Timestamp = "2026-01-01T00:00:01Z".parse().unwrap();
+    for (after, is_asked) in [(None, true), (Some(last), false)] {
+        let log = open(&connection, &args, "a-actor-0", after).await.unwrap();
+        let asked = Box::pin(log).next().await.unwrap().unwrap().text;
+        assert_eq!(asked.contains("sinceSeconds=360"), is_asked, "{asked}");
+        assert_eq!(asked.contains("sinceTime="), !is_asked, "{asked}");
+    }
+}
+
+#[tokio::test]
+async fn a_number_of_lines_is_asked_for_and_none_where_all_are_wanted() {
+    let query =
+        |RawQuery(query): RawQuery| async move { format!("2026-01-01T00:00:09Z {}\n", query.unwrap_or_default()) };
+    let connection = with_log(get(query)).await;
+    for (tail, is_asked) in [(Some(7), true), (Some(-1), false), (None, false)] {
+        let args = LogsArgs { tail, ..args() };
+        let log = open(&connection, &args, "a-actor-0", None).await.unwrap();
+        let asked = Box::pin(log).next().await.unwrap().unwrap().text;
+        assert_eq!(asked.contains("tailLines"), is_asked, "{asked}");
+        assert_eq!(asked.contains("tailLines=7"), is_asked, "{asked}");
+    }
 }

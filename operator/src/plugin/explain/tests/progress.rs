@@ -63,6 +63,7 @@ fn a_role_whose_failed_pod_is_gone_is_told_in_the_operators_words() {
 #[test]
 fn a_role_whose_pods_became_ready_since_the_operator_looked_holds_nothing_up() {
     let mut running = job("Running");
+    running["spec"]["roles"]["rollout"]["minReplicas"] = json!(4);
     running["status"]["roles"] = json!([{"name": "rollout", "desired": 4, "ready": 3, "restarts": 0, "attempt": 1,
         "reason": "Starting", "message": "rloo-rollout-1: not ready yet."}]);
     let mut evidence = evidence(running);

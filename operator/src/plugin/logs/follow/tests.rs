@@ -42,6 +42,7 @@ fn args() -> LogsArgs {
         index: None,
         follow: true,
         tail: None,
+        since: None,
         container: "worker".into(),
         previous: false,
         timestamps: false,
