@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context as _;
 use axum::http::HeaderValue;
 use axum::http::header::USER_AGENT;
+use clap::builder::NonEmptyStringValueParser;
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 use kube::{Client, Config};
 use ppo_crds::listen::everywhere;
@@ -104,6 +105,15 @@ struct PodArgs {
     /// Resource name of a GPU.
     #[arg(long, env = "PPO_OPERATOR_GPU_RESOURCE", default_value_t = PodSettings::default().gpu_resource)]
     gpu_resource: String,
+    /// Scheduler that a job's pods ask for where the coscheduling plugin places them, for pod templates that name none: schedulerName of
+    /// the profile that has the plugin.
+    #[arg(
+        long,
+        env = "PPO_OPERATOR_COSCHEDULING_SCHEDULER",
+        default_value_t = PodSettings::default().coscheduling_scheduler,
+        value_parser = NonEmptyStringValueParser::new()
+    )]
+    coscheduling_scheduler: String,
     /// User, group and file group of pods whose template names none; `none` leaves them to the cluster, as OpenShift wants it.
     #[arg(long, env = "PPO_OPERATOR_POD_USER", default_value = "65532", value_parser = user)]
     pod_user: User,
@@ -192,6 +202,7 @@ impl RunArgs {
                 vllm_image: self.pods.vllm_image,
                 image_pull_policy: self.pods.image_pull_policy,
                 gpu_resource: self.pods.gpu_resource,
+                coscheduling_scheduler: self.pods.coscheduling_scheduler,
                 user: self.pods.pod_user.0,
                 network_policies: self.pods.network_policies.then_some(Scrapers { namespaces: scrapers }),
                 defaults,
@@ -348,6 +359,21 @@ mod tests {
         let options = args.options().unwrap();
         assert_eq!(options.namespaces, ["a", "b"]);
         assert_eq!(options.lease.unwrap().name, "mine");
+    }
+
+    #[test]
+    fn the_profile_with_the_coscheduling_plugin_is_that_of_its_own_chart_unless_another_is_named() {
+        let scheduler = |words: &str| {
+            let Command::Run(args) = Cli::try_parse_from(words.split(' ')).unwrap().command else {
+                panic!("run was asked for");
+            };
+            args.options().unwrap().pods.coscheduling_scheduler
+        };
+        assert_eq!(scheduler("ppo-operator run"), "scheduler-plugins-scheduler");
+        assert_eq!(scheduler("ppo-operator run --coscheduling-scheduler=gangs"), "gangs");
+        // Without a name the cluster's default scheduler would have the pods, which knows nothing of the gang.
+        let nameless = "ppo-operator run --coscheduling-scheduler=";
+        assert!(Cli::try_parse_from(nameless.split(' ')).is_err());
     }
 
     #[test]

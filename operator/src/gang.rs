@@ -175,11 +175,19 @@ impl Gang {
     }
 
     /// Makes a pod a member, or sends it where the gang is.
-    pub fn join(self, pod: &mut DynamicObject, job: &Job, role: RolePods, index: u32, seen: &Snapshot) {
+    pub fn join(
+        self,
+        pod: &mut DynamicObject,
+        job: &Job,
+        role: RolePods,
+        index: u32,
+        seen: &Snapshot,
+        settings: &PodSettings,
+    ) {
         let member = index < role.floor;
         match self {
             Self::Volcano => volcano::join(pod, job, role.role),
-            Self::Coscheduling => coscheduling::join(pod, job, member),
+            Self::Coscheduling => coscheduling::join(pod, job, member, settings),
             Self::Kueue => kueue::join(pod, job, role.role, index, seen),
             Self::Native(_) if member && native::takes(job, seen) => native::join(pod, job),
             Self::Native(_) => {}

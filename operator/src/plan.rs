@@ -7,6 +7,7 @@ mod drift;
 mod images;
 mod network_policy;
 mod placement;
+mod pod_level;
 mod pods;
 mod retire;
 mod services;
@@ -16,6 +17,7 @@ mod vllm;
 
 pub use defaults::PodDefaults;
 pub use drift::repair;
+pub use pod_level::is_pod_level;
 pub use pods::{role_template, shape, sized};
 pub use retire::hangs_at;
 pub use storage::{undersized, undersized_claim};

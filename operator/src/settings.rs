@@ -8,6 +8,8 @@ const VLLM_IMAGE: &str = "vllm/vllm-openai:v0.33.0";
 /// another version ("Mismatched NCCL version detected" in its `src/init.cc`), and weights would go over HTTP.
 #[cfg(test)]
 const VLLM_NCCL: &str = "2.30.7";
+/// The profile of scheduler-plugins' own chart (`scheduler.name` in its `manifests/install/charts/as-a-second-scheduler`).
+const COSCHEDULING_SCHEDULER: &str = "scheduler-plugins-scheduler";
 
 /// How pods are made.
 #[derive(Clone, Debug)]
@@ -20,6 +22,8 @@ pub struct PodSettings {
     pub image_pull_policy: String,
     /// Resource name of a GPU.
     pub gpu_resource: String,
+    /// `schedulerName` of the profile with the coscheduling plugin, for templates that name none.
+    pub coscheduling_scheduler: String,
     /// User, group and file group of pods whose template names none. None: the cluster's choice.
     pub user: Option<i64>,
     /// Who besides the job's pods may reach the metrics port. None: no NetworkPolicies are made.
@@ -45,6 +49,7 @@ impl Default for PodSettings {
             vllm_image: VLLM_IMAGE.into(),
             image_pull_policy: "IfNotPresent".into(),
             gpu_resource: "nvidia.com/gpu".into(),
+            coscheduling_scheduler: COSCHEDULING_SCHEDULER.into(),
             // Of the worker's image, which has no root.
             user: Some(65_532),
             network_policies: Some(Scrapers::default()),

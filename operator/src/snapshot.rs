@@ -40,7 +40,7 @@ pub struct Snapshot {
     pub lost_nodes: BTreeSet<String>,
     /// The annotation that asks for a restart.
     pub restart_request: Option<String>,
-    /// Since when this process listens for reports: silence before that says nothing.
+    /// Since when this process acts, and listens for reports: silence before that says nothing, and no pod that was missing came.
     pub listening_since: Timestamp,
     /// The actor's pods that are gone, and others' that had failed, as they were last seen.
     pub vanished: Vec<Arc<PodView>>,

@@ -47,10 +47,11 @@ pub fn status(job: &Job, decision: &Decision, seen: &Snapshot, now: Timestamp) -
         status.start_time = Some(Time(whole_second(now)));
     }
     if decision.intent == Intent::Run {
-        // What is not known yet of a run that goes on is not what was said while it was suspended.
-        status
-            .conditions
-            .retain(|condition| condition.type_ != kind::PROGRESSING || condition.reason != conditions::NOT_RUNNING);
+        // What is not known yet of a run that goes on is neither what was said while it was suspended nor what an attempt that is over said.
+        let unknown = conditions::awaits_first_word(decision, seen, ready);
+        status.conditions.retain(|condition| {
+            condition.type_ != kind::PROGRESSING || !(unknown || condition.reason == conditions::NOT_RUNNING)
+        });
     }
     for (kind, truth) in conditions::of(job, decision, seen, ready, now) {
         set(&mut status.conditions, kind, truth, job.generation, now);

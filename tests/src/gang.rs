@@ -36,7 +36,7 @@ impl GangScheduler {
     pub async fn crds(self) -> Result<Vec<CustomResourceDefinition>> {
         let (module, package, folder) = match self {
             Self::Volcano => ("schedulers", "volcano.sh/volcano", "config/crd/volcano/bases"),
-            Self::Coscheduling => ("schedulers", "sigs.k8s.io/scheduler-plugins", "config/crd/bases"),
+            Self::Coscheduling => ("schedulers", coscheduling::PACKAGE, "config/crd/bases"),
             Self::Kueue => ("kueue", kueue::PACKAGE, "config/components/crd/bases"),
             // Built in.
             Self::Native => return Ok(Vec::new()),

@@ -13,8 +13,6 @@ use crate::settings::PodSettings;
 use crate::snapshot::Snapshot;
 use crate::world::{Kind, Life};
 
-/// The profile that pods ask for.
-pub const SCHEDULER: &str = "coscheduling";
 const GROUP_LABEL: &str = "scheduling.x-k8s.io/pod-group";
 const TOUCHED: &str = "ppojob.dev/touched";
 
@@ -37,12 +35,15 @@ pub fn pod_group(job: &Job, settings: &PodSettings) -> DynamicObject {
     group
 }
 
-/// Makes a pod a member, or leaves it to the same scheduler alone.
-pub fn join(pod: &mut DynamicObject, job: &Job, member: bool) {
+/// Makes a pod a member, or leaves it to the same scheduler alone: the one that its template names, else the administrator's.
+pub fn join(pod: &mut DynamicObject, job: &Job, member: bool, settings: &PodSettings) {
     if member {
         pod.labels_mut().insert(GROUP_LABEL.into(), members::name(job));
     }
-    pod.data["spec"]["schedulerName"] = json!(SCHEDULER);
+    let scheduler = &mut pod.data["spec"]["schedulerName"];
+    if scheduler.as_str().is_none_or(str::is_empty) {
+        *scheduler = json!(settings.coscheduling_scheduler);
+    }
 }
 
 /// Touches the PodGroup of a gang that waits, so that the plugin tries again.
@@ -74,5 +75,62 @@ pub fn upkeep(job: &Job, intent: &Intent, seen: &Snapshot, now: Timestamp) -> Up
     Upkeep {
         actions: vec![Action::Merge(Kind::CoschedulingPodGroup, name, touch)],
         wake: now.checked_add(SignedDuration::from_secs(TOUCH_SECONDS)).ok(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use ppo_crds::PpoJob;
+    use ppo_crds::status::PpoJobStatus;
+    use serde_json::Value;
+
+    use super::*;
+    use crate::gang::Gang;
+    use crate::plan::plan;
+    use crate::world::Children;
+
+    /// The scheduler that each pod asks for of a job of one actor, whose template has this spec, and one engine.
+    fn asked(actor: &Value, settings: &PodSettings) -> BTreeMap<String, Value> {
+        let object = json!({
+            "apiVersion": "ppojob.dev/v1alpha1", "kind": "PpoJob", "metadata": {"name": "a", "namespace": "n", "uid": "12345678-9"},
+            "spec": {
+                "model": {"policy": {"path": "/m"}}, "prompts": {"source": {"path": "/p.jsonl"}},
+                "algorithm": {"kl": {"coef": 0.0}},
+                "roles": {"actor": {"template": {"spec": actor}}, "reward": {"rules": [{"json": {}}]}},
+            },
+        });
+        let job = Job::of(&serde_json::from_value::<PpoJob>(object).unwrap());
+        let now = Timestamp::UNIX_EPOCH;
+        let seen = Snapshot::plain(Children::default(), Gang::Coscheduling, now);
+        let made = plan(&job, &seen, &PpoJobStatus::default(), settings, now).waves;
+        let pods = made.into_iter().flatten().filter_map(|action| match action {
+            Action::Create(Kind::Pod, pod) => Some((pod.name_any(), pod.data["spec"]["schedulerName"].clone())),
+            _ => None,
+        });
+        pods.collect()
+    }
+
+    #[test]
+    fn pods_ask_for_the_scheduler_of_their_template_and_else_for_the_administrators() {
+        let pods = |actor: &str, engine: &str| {
+            BTreeMap::from([
+                ("a-actor-0".to_owned(), json!(actor)),
+                ("a-rollout-0".to_owned(), json!(engine)),
+            ])
+        };
+        let plain = PodSettings::default();
+        let chosen = PodSettings {
+            coscheduling_scheduler: "gangs".into(),
+            ..PodSettings::default()
+        };
+        let standard = "scheduler-plugins-scheduler";
+        assert_eq!(asked(&json!({}), &plain), pods(standard, standard));
+        assert_eq!(asked(&json!({}), &chosen), pods("gangs", "gangs"));
+        let own = json!({"schedulerName": "default-scheduler", "containers": []});
+        assert_eq!(asked(&own, &chosen), pods("default-scheduler", "gangs"));
+        let empty = json!({"schedulerName": "", "containers": []});
+        assert_eq!(asked(&empty, &chosen), pods("gangs", "gangs"));
     }
 }

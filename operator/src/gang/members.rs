@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::ResourceRequirements;
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use serde_json::{Map, Value, json};
 
 use crate::job::{Job, RolePods};
-use crate::plan::sized;
+use crate::plan::{is_pod_level, sized};
 use crate::settings::PodSettings;
 use crate::snapshot::Snapshot;
 
@@ -46,7 +47,8 @@ pub fn min_resources(job: &Job, settings: &PodSettings) -> Value {
 }
 
 /// Whole-number requests of one of a role's pods. Fractions and suffixed quantities are left to the scheduler's own filter, and so are
-/// devices that a claim brings.
+/// devices that a claim brings. What a pod asks for as a whole is what it gets, whatever its containers share it out as (`PodRequests` in
+/// `k8s.io/component-helpers`).
 fn requests(job: &Job, role: RolePods, settings: &PodSettings) -> BTreeMap<String, u64> {
     let pod = sized(job, role, settings);
     let mut sums = BTreeMap::new();
@@ -59,6 +61,13 @@ fn requests(job: &Job, role: RolePods, settings: &PodSettings) -> BTreeMap<Strin
             *sums.entry(resource.clone()).or_default() += whole;
         }
     }
+    let of_pod = pod.resources.iter().flat_map(|pod| pod.requests.iter().flatten());
+    for (resource, quantity) in of_pod.filter(|(resource, _)| is_pod_level(resource)) {
+        match whole_number(quantity) {
+            Some(whole) => sums.insert(resource.clone(), whole),
+            None => sums.remove(resource),
+        };
+    }
     sums
 }
 
@@ -68,8 +77,12 @@ fn whole_numbers(resources: &ResourceRequirements) -> BTreeMap<&String, u64> {
     let asked: BTreeMap<_, _> = limits.chain(resources.requests.iter().flatten()).collect();
     asked
         .into_iter()
-        .filter_map(|(resource, quantity)| Some((resource, quantity.0.parse::<u64>().ok()?)))
+        .filter_map(|(resource, quantity)| Some((resource, whole_number(quantity)?)))
         .collect()
+}
+
+fn whole_number(quantity: &Quantity) -> Option<u64> {
+    quantity.0.parse().ok()
 }
 
 #[cfg(test)]
@@ -86,7 +99,13 @@ mod tests {
 
     /// The same with these defaults beneath the templates.
     fn resources_beneath(engine: &Value, actor: &Value, defaults: &str) -> Value {
-        let template = |container: &Value| json!({"spec": {"containers": [container]}});
+        let spec = |container: &Value| json!({"containers": [container]});
+        resources_of_pods(&spec(engine), &spec(actor), defaults)
+    }
+
+    /// The same with all that a template says of the pods.
+    fn resources_of_pods(engine: &Value, actor: &Value, defaults: &str) -> Value {
+        let template = |spec: &Value| json!({"spec": spec});
         let object = json!({
             "apiVersion": "ppojob.dev/v1alpha1", "kind": "PpoJob", "metadata": {"name": "a", "namespace": "n", "uid": "1"},
             "spec": {
@@ -126,6 +145,19 @@ mod tests {
             resources_beneath(&plain, &own, defaults),
             json!({"cpu": "15", "nvidia.com/gpu": "25"}),
             "2 * 2 CPUs of engines, 9 of the actor and 2 of the reference"
+        );
+    }
+
+    #[test]
+    fn what_a_pod_asks_for_as_a_whole_stands_for_the_sum_of_its_containers() {
+        let worker = json!({"name": "worker", "resources": {"requests": {"cpu": "4", "memory": "1000"}}});
+        let beside = json!({"name": "beside", "resources": {"limits": {"cpu": "2"}}});
+        let engine = json!({"resources": {"requests": {"cpu": "10", "memory": "8Gi"}}, "containers": [worker, beside]});
+        let actor = json!({"resources": {"limits": {"cpu": "7"}}, "containers": [{"name": "worker"}]});
+        assert_eq!(
+            resources_of_pods(&engine, &actor, ""),
+            json!({"cpu": "27", "nvidia.com/gpu": "25"}),
+            "2 * 10 CPUs of engines and 7 of the actor, whose limit is its request; 8Gi are no whole number"
         );
     }
 

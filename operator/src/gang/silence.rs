@@ -6,9 +6,8 @@ mod tests;
 
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
-use ppo_crds::spec::Role;
 
-use super::{Gang, coscheduling, kueue};
+use super::{Gang, kueue};
 use crate::job::Job;
 use crate::snapshot::Snapshot;
 use crate::world::{Life, PodView};
@@ -99,7 +98,7 @@ fn of_pods(job: &Job, seen: &Snapshot) -> Option<Silence> {
     }
     let since = waiting.iter().filter_map(|pod| pod.created).max()?;
     let first = waiting.iter().min_by_key(|pod| &pod.name)?;
-    let (scheduler, look) = scheduler(seen.gang, job, first.role);
+    let (scheduler, look) = scheduler(seen.gang, first);
     let pods = match waiting.len() {
         1 => format!("pod {}, which has", first.name),
         count => format!("{count} pods, {} among them, which have", first.name),
@@ -109,24 +108,23 @@ fn of_pods(job: &Job, seen: &Snapshot) -> Option<Silence> {
         (Gang::Volcano, named) => format!(" And is there a queue {named}?"),
         _ => String::new(),
     };
-    let words =
-        format!("{scheduler} has said nothing of {pods} neither a node nor a word why not: does it run? {look}{queue}");
+    let words = format!(
+        "the scheduler {scheduler} has said nothing of {pods} neither a node nor a word why not: does it run? \
+         {look}{queue}"
+    );
     Some(Silence { since, words })
 }
 
-/// Whom the pods of a role ask for a node, and where to look for it.
-fn scheduler(gang: Gang, job: &Job, role: Role) -> (String, &'static str) {
-    match gang {
-        Gang::Volcano => ("the scheduler volcano".into(), VOLCANO),
-        Gang::Coscheduling => (format!("the scheduler {}", coscheduling::SCHEDULER), COSCHEDULING),
-        Gang::Kueue | Gang::Native(_) | Gang::None | Gang::Missing(_) => {
-            let spec = job.template(role).and_then(|template| template.spec.as_ref());
-            match spec.and_then(|spec| spec.scheduler_name.as_deref()) {
-                None | Some(DEFAULT_SCHEDULER) => (format!("the scheduler {DEFAULT_SCHEDULER}"), DEFAULT),
-                Some(named) => (format!("the scheduler {named}"), NAMED),
-            }
-        }
-    }
+/// Whom a pod asks for a node, and where to look for it.
+fn scheduler(gang: Gang, pod: &PodView) -> (&str, &'static str) {
+    let named = pod.scheduler.as_deref().unwrap_or(DEFAULT_SCHEDULER);
+    let look = match gang {
+        Gang::Volcano => VOLCANO,
+        Gang::Coscheduling => COSCHEDULING,
+        Gang::Kueue | Gang::Native(_) | Gang::None | Gang::Missing(_) if named == DEFAULT_SCHEDULER => DEFAULT,
+        Gang::Kueue | Gang::Native(_) | Gang::None | Gang::Missing(_) => NAMED,
+    };
+    (named, look)
 }
 
 /// Who places pods that name nobody.
@@ -134,7 +132,8 @@ const DEFAULT_SCHEDULER: &str = "default-scheduler";
 
 // Where their own instructions install them.
 const VOLCANO: &str = "See `kubectl get pods -n volcano-system`.";
-const COSCHEDULING: &str = "See `kubectl get pods -n scheduler-plugins`; its profile has to have this schedulerName.";
+const COSCHEDULING: &str = "See `kubectl get pods -n scheduler-plugins`; its profile has to have this schedulerName, which a role's \
+                            template names, or else the operator's --coscheduling-scheduler.";
 const KUEUE: &str = "See `kubectl get pods -n kueue-system`.";
 const DEFAULT: &str = "See `kubectl get pods -n kube-system`.";
 const NAMED: &str = "The name is that of schedulerName in roles.*.template.";

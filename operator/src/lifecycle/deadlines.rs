@@ -45,17 +45,19 @@ pub(super) fn all(job: &Job, seen: &Snapshot, ledger: &Ledger, now: Timestamp) -
     [active, ready].into_iter().flatten().collect()
 }
 
-/// Since when the job has had too few ready pods: its activation, or the moment it lost them.
+/// Since when the job has had too few ready pods, and somebody who makes them: its activation, the moment it lost them, or the operator's
+/// start. What no operator was there to do is no fault of the job's.
 fn not_ready_since(ledger: &Ledger, seen: &Snapshot, job: &Job, now: Timestamp) -> Option<Timestamp> {
     if seen.roles_ready(job, ledger) {
         return None;
     }
     let active = ledger.status.active_since.as_ref()?.0;
+    let acting = active.max(seen.listening_since);
     let before = condition::get(&ledger.status.conditions, kind::ROLES_READY);
     Some(match before {
         // It is this very look that misses them.
         Some(before) if before.status == "True" => now,
-        Some(before) => before.last_transition_time.0.max(active),
-        None => active,
+        Some(before) => before.last_transition_time.0.max(acting),
+        None => acting,
     })
 }

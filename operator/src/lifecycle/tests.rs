@@ -99,6 +99,32 @@ fn one_that_never_had_its_pods_has_them_by_the_deadline_or_fails() {
 }
 
 #[test]
+fn time_in_which_no_operator_acted_counts_towards_no_readiness_deadline() {
+    let job = job();
+    let limit = job.spec.run_policy.pre_running_deadline_seconds as i64;
+    let back = 10 * limit;
+    let seen = Snapshot {
+        listening_since: at(back),
+        ..empty(Vec::new())
+    };
+    // The last operator saw it short of pods, or wrote nothing of it yet.
+    let unwritten = PpoJobStatus {
+        conditions: Vec::new(),
+        ..status(false, 60)
+    };
+    for known in [status(false, 60), unwritten] {
+        let decision = decide(&job, &seen, &known, at(back));
+        assert_eq!((decision.intent, decision.wake), (Intent::Run, Some(at(back + limit))));
+        let late = decide(&job, &seen, &known, at(back + limit)).intent;
+        assert!(matches!(late, Intent::Fail(_)), "{late:?}");
+    }
+    // Pods that it loses later have as long from then on.
+    let lost = back + limit;
+    let decision = decide(&job, &seen, &status(false, lost), at(lost + 1));
+    assert_eq!((decision.intent, decision.wake), (Intent::Run, Some(at(lost + limit))));
+}
+
+#[test]
 fn an_actor_that_is_gone_without_an_end_is_succeeded_by_another_attempt_which_does_not_count() {
     let decision = decide(&job(), &empty(vec![running(1)]), &status(true, 60), at(100));
     assert_eq!(decision.ledger.attempt_of(Role::Actor, 0), 2);

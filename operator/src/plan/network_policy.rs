@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_policy_to_copy_lets_a_jobs_pods_reach_each_other_names_and_https() {
+    fn the_policy_to_copy_lets_a_jobs_pods_reach_each_other_names_https_and_reward_servers() {
         let page = include_str!("../../../docs/install.md");
         let block = page
             .split("```")
@@ -95,7 +95,10 @@ mod tests {
         let ports = rules[1..].iter().flat_map(|rule| rule.ports.iter().flatten());
         let ports: Vec<_> = ports.map(|port| (port.port.clone(), port.protocol.clone())).collect();
         let port = |number, protocol: &str| (Some(IntOrString::Int(number)), Some(protocol.to_owned()));
-        assert_eq!(ports, [port(53, "UDP"), port(53, "TCP"), port(443, "TCP")]);
+        assert_eq!(
+            ports,
+            [port(53, "UDP"), port(53, "TCP"), port(443, "TCP"), port(5000, "TCP")]
+        );
         let metrics = format!("port {} of the jobs' pods", port::METRICS);
         assert!(page.contains(&metrics), "docs/install.md does not name {metrics}");
     }

@@ -19,7 +19,7 @@ use super::template::{
     SCRATCH, add_port, add_volume, ask_for_gpus, container, default_env, env, leave_lost_nodes, restrict, scratch,
     set_env,
 };
-use super::{Action, metadata, placement, storage, untyped, vllm};
+use super::{Action, metadata, placement, pod_level, storage, untyped, vllm};
 use crate::job::{Job, RolePods};
 use crate::lifecycle::{Decision, Intent};
 use crate::settings::PodSettings;
@@ -49,7 +49,7 @@ pub fn missing(job: &Job, decision: &Decision, seen: &Snapshot, settings: &PodSe
         })
         .map(|(role, index)| {
             let mut object = untyped(Kind::Pod, &pod(job, role, index, decision, settings, images));
-            seen.gang.join(&mut object, job, role, index, seen);
+            seen.gang.join(&mut object, job, role, index, seen, settings);
             Action::Create(Kind::Pod, Box::new(object))
         })
         .collect()
@@ -111,11 +111,12 @@ pub fn role_template(job: &Job, role: Role, settings: &PodSettings) -> PodTempla
     template
 }
 
-/// A role's template, asking for GPUs as its pods do.
+/// A role's template, asking for all that its pods do.
 pub fn sized(job: &Job, role: RolePods, settings: &PodSettings) -> PodSpec {
     let mut pod = role_template(job, role.role, settings).spec.unwrap_or_default();
     let computing = container(&mut pod, computing(job, role.role));
     ask_for_gpus(computing, &settings.gpu_resource, role.gpus);
+    pod_level::fill_requests(&mut pod);
     pod
 }
 
@@ -134,6 +135,7 @@ pub fn shape(job: &Job, role: RolePods, settings: &PodSettings) -> Value {
         "nodeSelector": pod.node_selector,
         "affinity": pod.affinity,
         "tolerations": pod.tolerations,
+        "resources": pod.resources,
         "overhead": pod.overhead,
         "runtimeClassName": pod.runtime_class_name,
         "resourceClaims": pod.resource_claims,

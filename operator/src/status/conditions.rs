@@ -1,6 +1,7 @@
 //! The conditions of a job, and their words.
 
 use k8s_openapi::jiff::Timestamp;
+use ppo_crds::spec::Role;
 use ppo_crds::validate::lost_with_pods;
 
 use crate::condition::{Truth, get, kind};
@@ -9,7 +10,7 @@ use crate::job::Job;
 use crate::ledger::Ledger;
 use crate::lifecycle::{Decision, Intent, ending, first_obstacle};
 use crate::plan::undersized_claim;
-use crate::snapshot::Snapshot;
+use crate::snapshot::{Heard, Snapshot};
 use crate::world::{Life, PodView};
 
 /// The conditions that the job has now; others stay as they were.
@@ -39,7 +40,7 @@ pub fn of(job: &Job, decision: &Decision, seen: &Snapshot, ready: bool, now: Tim
             (false, _) => Truth::no("NoPodsWanted", "the job wants no pods now"),
         },
     ));
-    if let Some(truth) = progressing(decision, seen, now) {
+    if let Some(truth) = progressing(decision, seen, ready, now) {
         conditions.push((kind::PROGRESSING, truth));
     }
     conditions
@@ -124,12 +125,28 @@ fn placed(job: &Job, seen: &Snapshot) -> Truth {
     )
 }
 
-/// Known from the actor's first report on.
-fn progressing(decision: &Decision, seen: &Snapshot, now: Timestamp) -> Option<Truth> {
+/// Whether the actor's attempt only begins: it has said nothing, and nobody expects it to. What an earlier one said, or left unsaid, is no
+/// word of this one.
+pub fn awaits_first_word(decision: &Decision, seen: &Snapshot, ready: bool) -> bool {
+    !ready && of_this_attempt(&decision.ledger, seen).is_none()
+}
+
+/// What the actor said in the attempt that it should have. The pod of an earlier one may be saving its last checkpoint still.
+fn of_this_attempt<'a>(ledger: &Ledger, seen: &'a Snapshot) -> Option<&'a Heard> {
+    let attempt = ledger.attempt_of(Role::Actor, 0);
+    seen.report.as_ref().filter(|heard| heard.report.attempt == attempt)
+}
+
+/// Known from the first report of the actor's attempt on.
+fn progressing(decision: &Decision, seen: &Snapshot, ready: bool, now: Timestamp) -> Option<Truth> {
     if decision.intent != Intent::Run {
         return Some(Truth::no(NOT_RUNNING, "the job does not run now"));
     }
-    let unheard = match &seen.report {
+    if awaits_first_word(decision, seen, ready) {
+        return None;
+    }
+    let heard = of_this_attempt(&decision.ledger, seen);
+    let unheard = match heard {
         Some(heard) => heard.age(now),
         None => never_heard_for(&decision.ledger, seen, now)?,
     };
@@ -138,7 +155,7 @@ fn progressing(decision: &Decision, seen: &Snapshot, now: Timestamp) -> Option<T
         let words = format!("the actor's report could not be read for over {SILENCE_SECONDS} s");
         return Some(Truth::no("Silent", words));
     }
-    let heard = seen.report.as_ref()?;
+    let heard = heard?;
     let stage = format!("{:?}", heard.report.stage).to_lowercase();
     let peer = &heard.report.waiting_for;
     let waits = if peer.is_empty() {
@@ -179,27 +196,74 @@ mod tests {
 
     use super::*;
     use crate::gang::Gang;
-    use crate::snapshot::Heard;
+    use crate::status::status;
     use crate::status::tests::{decision, job};
     use crate::world::{Children, Kind};
+
+    /// What an actor of that attempt said in 1970.
+    fn heard(attempt: u32, seconds_since_progress: f64) -> Heard {
+        let report = json!({
+            "job": "a", "attempt": attempt, "stage": "update", "policyVersion": 3, "progress": {},
+            "secondsSinceProgress": seconds_since_progress,
+        });
+        Heard {
+            report: serde_json::from_value(report).unwrap(),
+            at: Timestamp::UNIX_EPOCH,
+        }
+    }
+
+    #[test]
+    fn while_the_actor_restarts_it_is_unknown_whether_the_run_goes_on_until_the_new_attempt_speaks() {
+        let condition = |kind: &str, status: &str, reason: &str| {
+            let since = Timestamp::UNIX_EPOCH.to_string();
+            json!({"type": kind, "status": status, "reason": reason, "message": "", "lastTransitionTime": since})
+        };
+        // The look that begins the second attempt of an actor that hung.
+        let before = json!({
+            "roles": [{"name": "actor", "attempt": 2, "desired": 1, "ready": 0}],
+            "conditions": [condition(kind::PROGRESSING, "False", "Stalled"), condition(kind::ROLES_READY, "True", "Ready")],
+        });
+        let before: PpoJobStatus = serde_json::from_value(before).unwrap();
+        let now = Timestamp::from_second(1000).unwrap();
+        let look = |job: &Job, before: &PpoJobStatus, report: Option<Heard>| {
+            let seen = Snapshot {
+                report,
+                ..Snapshot::plain(Children::default(), Gang::None, now)
+            };
+            status(job, &decision(job, before, &Intent::Run), &seen, now)
+        };
+        let reason = |status: &PpoJobStatus| {
+            let progressing = get(&status.conditions, kind::PROGRESSING);
+            progressing.map(|progressing| progressing.reason.clone())
+        };
+        let mut job = job();
+        // The pod of the first attempt takes its time to end; then there is none.
+        for report in [Some(heard(1, 400.0)), None] {
+            let begins = look(&job, &before, report.clone());
+            assert_eq!(reason(&begins), None, "{report:?}");
+            assert_eq!(look(&job, &begins, report), begins);
+        }
+        let first_word = Heard {
+            at: now,
+            ..heard(2, 1.0)
+        };
+        let speaks = look(&job, &before, Some(first_word));
+        assert_eq!(reason(&speaks).as_deref(), Some("Steps"));
+        // An operator that has just begun to ask takes the word of the one before it.
+        job.roles.clear();
+        assert_eq!(reason(&look(&job, &before, None)).as_deref(), Some("Stalled"));
+    }
 
     #[test]
     fn an_actor_that_can_be_asked_no_more_is_silent_and_one_that_says_so_itself_is_stalled() {
         let said = |seconds_since_progress: f64, ago: i64| {
-            let report = json!({
-                "job": "a", "attempt": 1, "stage": "update", "policyVersion": 3, "progress": {},
-                "secondsSinceProgress": seconds_since_progress,
-            });
             let seen = Snapshot {
-                report: Some(Heard {
-                    report: serde_json::from_value(report).unwrap(),
-                    at: Timestamp::UNIX_EPOCH,
-                }),
+                report: Some(heard(1, seconds_since_progress)),
                 ..Snapshot::plain(Children::default(), Gang::None, Timestamp::UNIX_EPOCH)
             };
             let decision = decision(&job(), &PpoJobStatus::default(), &Intent::Run);
             let now = Timestamp::from_second(ago).unwrap();
-            progressing(&decision, &seen, now).unwrap().reason
+            progressing(&decision, &seen, true, now).unwrap().reason
         };
         assert_eq!(said(1.0, 10), "Steps");
         assert_eq!(said(1.0, 400), "Silent");

@@ -39,6 +39,8 @@ pub struct PodView {
     pub node: Option<String>,
     /// The node that it may run on alone, by its label `kubernetes.io/hostname`: a queue chose it.
     pub pinned_to: Option<String>,
+    /// The scheduler that it asks for a node, which a policy of the cluster may have changed.
+    pub scheduler: Option<String>,
     /// Its address, once it has one.
     pub ip: Option<String>,
     /// Its life.
@@ -118,6 +120,7 @@ impl PodView {
             finalizers: pod.finalizers().to_vec(),
             node: pod.spec.node_name.clone(),
             pinned_to: pod.spec.node_selector.get(HOSTNAME).cloned(),
+            scheduler: pod.spec.scheduler_name.clone(),
             ip: status.pod_ip.clone(),
             life,
             alive: may_run(status),

@@ -34,6 +34,8 @@ pub struct SeenPodSpec {
     pub node_name: Option<String>,
     /// The nodes it may run on, by their labels.
     pub node_selector: BTreeMap<String, String>,
+    /// Who is asked for a node.
+    pub scheduler_name: Option<String>,
 }
 
 /// Any other object of a job.

@@ -1,20 +1,29 @@
-//! The Coscheduling plugin in a second scheduler.
+//! The Coscheduling plugin in a second scheduler, whose profile has the name that scheduler-plugins' own chart gives it: jobs ask for it
+//! without being told.
 
 use std::collections::BTreeMap;
 
-use anyhow::Result;
-use serde_json::json;
+use anyhow::{Context, Result};
+use serde_json::{Value, json};
 
 use crate::credentials::write;
+use crate::go_module::{documents, source};
 use crate::ports::free_ports;
 use crate::{ControlPlane, Programs};
+
+/// The Go package, with its definitions and its chart.
+pub(super) const PACKAGE: &str = "sigs.k8s.io/scheduler-plugins";
 
 /// The process that places pods.
 pub(super) const SCHEDULER: &str = "coscheduling";
 
+/// What the chart installs where nobody says otherwise.
+const VALUES: &str = "manifests/install/charts/as-a-second-scheduler/values.yaml";
+
 pub(super) async fn start(cluster: &ControlPlane, programs: &Programs) -> Result<()> {
+    let name = profile().await?;
     let profile = json!({
-        "schedulerName": "coscheduling",
+        "schedulerName": name,
         "plugins": {
             "multiPoint": {"enabled": [{"name": "Coscheduling"}]},
             "queueSort": {"enabled": [{"name": "Coscheduling"}], "disabled": [{"name": "*"}]},
@@ -46,4 +55,13 @@ pub(super) async fn start(cluster: &ControlPlane, programs: &Programs) -> Result
     cluster
         .spawn("coscheduling-controller", controller, BTreeMap::from([kubeconfig]))
         .await
+}
+
+/// The profile's name in that chart.
+async fn profile() -> Result<String> {
+    let file = source("schedulers", PACKAGE).await?.join(VALUES);
+    let values: Vec<Value> = documents(&file)?;
+    let name = values.first().and_then(|values| values["scheduler"]["name"].as_str());
+    let name = name.with_context(|| format!("{} names no scheduler", file.display()))?;
+    Ok(name.to_owned())
 }

@@ -46,7 +46,7 @@ async fn volcano_that_does_not_run_is_named_and_then_trains_two_jobs_one_after_t
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn coscheduling_that_does_not_run_is_named_and_then_trains_two_jobs_one_after_the_other() {
     let Some(world) = world().await else { return };
-    let named = "the scheduler coscheduling has said nothing of 3 pods, test-actor-0 among them";
+    let named = "the scheduler scheduler-plugins-scheduler has said nothing of 3 pods, test-actor-0 among them";
     one_after_the_other(world, GangScheduler::Coscheduling, "coscheduling", json!({}), named).await;
 }
 

@@ -30,7 +30,12 @@ fn job(spec: Value) -> Job {
     Job::of(&serde_json::from_value::<PpoJob>(whole).unwrap())
 }
 
+/// A pod that asks a scheduler of gangs for a node.
 fn pod(name: &str, role: &str, made: Timestamp, condition: Value) -> Arc<PodView> {
+    Arc::new(asking("gangs", name, role, made, &condition))
+}
+
+fn asking(scheduler: &str, name: &str, role: &str, made: Timestamp, condition: &Value) -> PodView {
     let pod = json!({
         "metadata": {
             "name": name, "creationTimestamp": made.to_string(),
@@ -38,9 +43,9 @@ fn pod(name: &str, role: &str, made: Timestamp, condition: Value) -> Arc<PodView
             "ownerReferences": [{"apiVersion": "ppojob.dev/v1alpha1", "kind": "PpoJob", "name": "a", "uid": "12345678-9",
                 "controller": true}],
         },
-        "spec": {}, "status": {"phase": "Pending", "conditions": condition},
+        "spec": {"schedulerName": scheduler}, "status": {"phase": "Pending", "conditions": condition},
     });
-    Arc::new(PodView::of(&serde_json::from_value::<SeenPod>(pod).unwrap()).unwrap())
+    PodView::of(&serde_json::from_value::<SeenPod>(pod).unwrap()).unwrap()
 }
 
 fn refused() -> Value {
@@ -72,7 +77,7 @@ fn pods_without_a_word_are_a_silence_once_the_youngest_has_waited_long_enough() 
     assert_eq!(Silence::of(&job, &seen).unwrap().due(), Some(at(35)));
     let words = said(&job, &seen, at(35)).unwrap();
     for part in [
-        "the scheduler volcano",
+        "the scheduler gangs",
         "2 pods, a-actor-0 among",
         "volcano-system",
         "queue rl?",
@@ -108,17 +113,21 @@ fn a_job_whose_pods_all_have_nodes_waits_for_no_scheduler() {
 
 #[test]
 fn the_scheduler_that_is_named_is_the_one_that_the_pods_ask_for() {
-    let spec = json!({"roles": {"reward": {"rules": [{"json": {}}]},
-                                "actor": {"template": {"spec": {"schedulerName": "mine", "containers": []}}}}});
-    let pods = || [pod("a-actor-0", "actor", at(0), json!([]))];
     let native = Gang::Native(Kind::NativePodGroupAlpha);
-    for (job, gang, name) in [
-        (job(spec.clone()), native, "the scheduler mine"),
-        (job(json!({})), Gang::Kueue, "the scheduler default-scheduler"),
-        (job(spec), Gang::Coscheduling, "the scheduler coscheduling"),
+    let named = "roles.*.template";
+    for (scheduler, gang, look) in [
+        ("mine", native, named),
+        ("default-scheduler", Gang::Kueue, "kube-system"),
+        ("mine", Gang::Kueue, named),
+        ("default-scheduler", Gang::Coscheduling, "its profile"),
+        ("mine", Gang::Coscheduling, "its profile"),
+        ("volcano", Gang::Volcano, "volcano-system"),
     ] {
-        let words = said(&job, &seen(gang, pods()), at(60)).unwrap();
-        assert!(words.starts_with(name), "{name:?} is not first in {words}");
+        let pods = [Arc::new(asking(scheduler, "a-actor-0", "actor", at(0), &json!([])))];
+        let words = said(&job(json!({})), &seen(gang, pods), at(60)).unwrap();
+        let name = format!("the scheduler {scheduler} has said nothing of pod a-actor-0");
+        assert!(words.starts_with(&name), "{name:?} is not first in {words}");
+        assert!(words.contains(look), "{look:?} is not in {words}");
     }
 }
 
