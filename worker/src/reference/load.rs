@@ -17,5 +17,8 @@ pub fn load(location: &Location, target: Target) -> Result<Decoder> {
     let folder = resolve_location(location).context(FIELD)?;
     let model = named::described(FIELD, ModelConfig::read(&folder))?;
     let weights = named::found(FIELD, Weights::load(&folder, &model, target))?;
-    Decoder::new(&model, &weights)
+    let mut decoder = Decoder::new(&model, &weights)?;
+    // Its ids are the policy's.
+    decoder.take_unknown();
+    Ok(decoder)
 }

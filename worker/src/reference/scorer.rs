@@ -15,6 +15,7 @@ use crate::data::Prompt;
 use crate::device;
 use crate::engine::FinishReason;
 use crate::model::Decoder;
+use crate::model::decoder::MOST_UNKNOWN;
 use crate::rollout::weights::digest::digest_of_model;
 use crate::stages::Sample;
 
@@ -34,7 +35,7 @@ pub struct Scorer {
 /// What a model can compute.
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds {
-    /// Ids are below this.
+    /// Tokens that it has. Some ids more are [taken](Decoder::take_unknown).
     pub vocabulary: u32,
     /// Tokens of the longest sequence.
     pub longest: usize,
@@ -127,7 +128,10 @@ impl Bounds {
                 ));
             }
             let ids = sequence.prompt.iter().chain(&sequence.response);
-            if let Some(id) = ids.into_iter().find(|id| **id >= self.vocabulary) {
+            if let Some(id) = ids
+                .into_iter()
+                .find(|id| i64::from(**id) >= i64::from(self.vocabulary) + MOST_UNKNOWN)
+            {
                 return Err(format!(
                     "sequences[{index}]: token {id} is outside the vocabulary of {}",
                     self.vocabulary
@@ -159,21 +163,20 @@ fn refuse_not_finite(logprobs: &[Vec<f32>]) -> Result<(), String> {
 fn answer_all(decoder: &Decoder, asked: &Receiver<Question>) {
     let _no_grad = tch::no_grad_guard();
     while let Ok(Question { request, reply }) = asked.recv() {
-        // A client that is gone needs no answer, and no computing.
-        if reply.is_closed() {
-            continue;
-        }
-        let answer = device::enter(decoder.device()).and_then(|()| compute(decoder, request));
+        let is_gone = || reply.is_closed();
+        let answer = device::enter(decoder.device()).and_then(|()| compute(decoder, request, is_gone));
         let _ = reply.send(answer);
     }
 }
 
-fn compute(decoder: &Decoder, request: LogprobsRequest) -> Result<Vec<Vec<f32>>> {
+/// Pass by pass. A client that is gone needs no answer, and no further pass.
+fn compute(decoder: &Decoder, request: LogprobsRequest, is_gone: impl Fn() -> bool) -> Result<Vec<Vec<f32>>> {
     let temperature = request.temperature;
     let samples: Vec<Sample> = request.sequences.into_iter().map(sample).collect();
     let all: Vec<&Sample> = samples.iter().collect();
     let mut logprobs = vec![Vec::new(); all.len()];
     for pass in passes(&all) {
+        ensure!(!is_gone(), "nobody waits for the answer any more");
         let chosen: Vec<&Sample> = pass.iter().map(|&place| all[place]).collect();
         for (place, row) in pass.into_iter().zip(forward(decoder, &chosen, temperature)?) {
             logprobs[place] = row;
@@ -214,6 +217,7 @@ fn sample(sequence: Sequence) -> Sample {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
     use std::path::Path;
 
     use futures::future::join_all;
@@ -339,6 +343,26 @@ mod tests {
         assert_eq!(here, padded_rows(&whole, 50), "to the bit");
     }
 
+    #[test]
+    fn for_a_client_that_is_gone_no_further_pass_is_computed() {
+        let _no_grad = tch::no_grad_guard();
+        let decoder = decoder_of("llama", |_| ());
+        let sequence = |sample: Sample| Sequence {
+            prompt: sample.prompt.ids.to_vec(),
+            response: sample.response,
+        };
+        let request = LogprobsRequest {
+            sequences: many().into_iter().map(sequence).collect(),
+            temperature: 0.7,
+        };
+        let looks = Cell::new(0);
+        // It goes during the first pass.
+        let is_gone = || looks.replace(looks.get() + 1) == 1;
+        let error = compute(&decoder, request, is_gone).unwrap_err();
+        assert!(error.to_string().starts_with("nobody waits"), "{error:#}");
+        assert_eq!(looks.get(), 2);
+    }
+
     #[tokio::test]
     async fn an_answer_says_which_model_it_was_computed_with() {
         let digest = async |scorer: Scorer| scorer.ask(request(0)).await.unwrap().digest.unwrap();
@@ -351,7 +375,7 @@ mod tests {
     async fn what_a_model_cannot_compute_is_refused_with_the_sequence() {
         let scorer = scorer(1);
         let mut outside = request(0);
-        outside.sequences[1].response = vec![scorer.bounds.vocabulary];
+        outside.sequences[1].response = vec![scorer.bounds.vocabulary + MOST_UNKNOWN as u32];
         let mut long = request(0);
         long.sequences[2].prompt = vec![1; 62];
         for (request, words) in [(outside, "sequences[1]: token"), (long, "sequences[2]: 65 tokens")] {

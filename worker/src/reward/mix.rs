@@ -3,15 +3,20 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 use ppo_crds::run_config::Reward as RewardConfig;
 
 use super::alike::Alike;
+use super::held::Held;
+use super::longest::TooLong;
 use super::remote::{RemoteOptions, RemoteReward};
 use super::rule::Rule;
 use super::sample::ScoredSample;
 use crate::data::Label;
+use crate::native::threads::blocking;
 use crate::roles::Reward;
+use crate::rollout::encode::Encoding;
+use crate::serving::room::Room;
 use crate::telemetry::Live;
 
 /// Scores of samples, in their order.
@@ -41,6 +46,8 @@ impl Scores {
 pub struct RewardSource {
     sources: Vec<Weighted>,
     alike: Alike,
+    /// Room for what rules read at once.
+    reading: Encoding,
 }
 
 struct Weighted {
@@ -52,7 +59,7 @@ struct Weighted {
 
 enum Source {
     Model(Reward),
-    Rule(Rule),
+    Rule(Arc<Rule>),
     Remote(RemoteReward),
 }
 
@@ -86,7 +93,7 @@ impl RewardSource {
             sources.push(Weighted {
                 name,
                 weight: spec.weight,
-                source: Source::Rule(rule),
+                source: Source::Rule(Arc::new(rule)),
             });
         }
         if let Some(spec) = &reward.remote {
@@ -103,6 +110,7 @@ impl RewardSource {
         Ok(Self {
             sources,
             alike: Alike::default(),
+            reading: Encoding::default(),
         })
     }
 
@@ -151,16 +159,37 @@ impl RewardSource {
         rules.try_for_each(|rule| rule.check_label(label))
     }
 
+    /// Refuses texts that are too long for its model to split.
+    ///
+    /// # Errors
+    /// Names the first one by its place.
+    pub(super) fn check_texts(&self, texts: &[String]) -> Result<(), TooLong> {
+        for source in &self.sources {
+            if let Source::Model(Reward::Here(model)) = &source.source {
+                let mut texts = texts.iter().enumerate();
+                texts.try_for_each(|(index, text)| model.check_text(index, text.len()))?;
+            }
+        }
+        Ok(())
+    }
+
     /// The score of each sample: the sum of weight times score over the sources, which run side by side. `extra` has each
     /// source's own scores under `reward/<source>` and a remote's further logs under `reward/remote/<name>`.
     ///
     /// # Errors
     /// The first source that fails; or a score that is not finite. Names the sample.
     pub async fn score(&self, samples: &[ScoredSample]) -> Result<Scores> {
+        let held = Arc::new(Held::new(samples.to_vec(), Room::default()));
+        self.score_held(&held).await
+    }
+
+    /// As [`score`](Self::score), of samples that count for memory.
+    pub(super) async fn score_held(&self, held: &Arc<Held>) -> Result<Scores> {
+        let samples = held.samples();
         if samples.is_empty() {
             return Ok(Scores::default());
         }
-        let all = self.sources.iter().map(|source| source.score(samples));
+        let all = self.sources.iter().map(|source| source.score(held, &self.reading));
         let answers = futures::future::try_join_all(all).await?;
         let (mut sums, mut compared) = (vec![0.0_f64; samples.len()], vec![0.0_f64; samples.len()]);
         let mut mixed = Scores::default();
@@ -190,15 +219,30 @@ impl Weighted {
         }
     }
 
-    async fn score(&self, samples: &[ScoredSample]) -> Result<Scores> {
+    async fn score(&self, held: &Arc<Held>, reading: &Encoding) -> Result<Scores> {
+        let samples = held.samples();
         let scores = match &self.source {
             Source::Remote(remote) => remote.score(samples).await?,
             Source::Model(model) => Scores::of(model.scores(samples).await?),
-            Source::Rule(rule) => Scores::of(samples.iter().map(|sample| rule.score(sample)).collect::<Result<_>>()?),
+            Source::Rule(rule) => Scores::of(by_rule(rule, held, reading).await?),
         };
         check_finite(&self.name, &scores.scores, samples)?;
         Ok(scores)
     }
+}
+
+/// The scores of a rule. Aside: an expression, or mathematics, takes long enough over long texts to hold up other requests.
+async fn by_rule(rule: &Arc<Rule>, held: &Arc<Held>, reading: &Encoding) -> Result<Vec<f32>> {
+    let lengths = held.samples().iter().map(|sample| sample.visible_response.len());
+    let room = reading.enter(lengths.max().unwrap_or(0)).await?;
+    let (rule, held) = (rule.clone(), held.clone());
+    let score = move || {
+        // It goes on when the client has gone, and has what it takes with it.
+        let _room = room;
+        let scores = held.samples().iter().map(|sample| rule.score(sample));
+        scores.collect::<Result<Vec<f32>>>()
+    };
+    blocking(score).await.context("the thread of a rule died")?
 }
 
 fn add(sums: &mut [f64], weight: f64, scores: &[f32]) {

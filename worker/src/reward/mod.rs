@@ -2,8 +2,10 @@
 
 mod alike;
 mod answer;
+mod held;
 mod lists;
 mod load;
+mod longest;
 mod math;
 mod mix;
 mod model;

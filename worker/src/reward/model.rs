@@ -7,10 +7,12 @@ use anyhow::{Context, Result, bail, ensure};
 use crossbeam_channel::{Receiver, Sender};
 use futures::{StreamExt, TryStreamExt, stream};
 
+use super::longest::TooLong;
 use super::reading::Reader;
 use super::sample::ScoredSample;
 use crate::model::budget::batches;
 use crate::native::threads::blocking;
+use crate::rollout::encode::Encoding;
 use crate::telemetry::Live;
 use crate::tokenizer::Tokenizer;
 
@@ -27,6 +29,7 @@ pub trait SequenceScorer: Send {
 pub struct ModelReward {
     copies: Copies,
     reader: Reader,
+    encoding: Encoding,
     /// Of the model, where somebody compares it.
     digest: Option<String>,
     batch_tokens: usize,
@@ -48,6 +51,7 @@ impl ModelReward {
         Ok(Self {
             copies: Copies::new(copies),
             reader: Reader::new(tokenizer)?,
+            encoding: Encoding::default(),
             digest: None,
             batch_tokens: batch_tokens.max(1),
             context: None,
@@ -68,6 +72,14 @@ impl ModelReward {
     pub fn made_for(self, tokens: usize) -> Self {
         let context = Some(tokens);
         Self { context, ..self }
+    }
+
+    /// The same for a server: what is longer than a run's `longest` sequence, than a whole pass and than what it was made for is refused.
+    #[must_use]
+    pub fn refusing_beyond(mut self, longest: usize) -> Self {
+        let most = longest.max(self.batch_tokens).max(self.context.unwrap_or(0));
+        self.reader.bound(most);
+        self
     }
 
     /// The same with what the log calls the policy whose samples it scores.
@@ -94,6 +106,14 @@ impl ModelReward {
         self.digest.as_deref()
     }
 
+    /// Whether the text of query `index`, of so many bytes, may be split.
+    ///
+    /// # Errors
+    /// [`TooLong`], where it [refuses](Self::refusing_beyond) any.
+    pub(super) fn check_text(&self, index: usize, bytes: usize) -> Result<(), TooLong> {
+        self.reader.check_text(index, bytes)
+    }
+
     /// Warns, once, of sequences of up to `longest` tokens where it was made for shorter ones.
     pub fn warn_beyond(&self, longest: usize) {
         let Some(context) = self.context.filter(|context| *context < longest) else {
@@ -113,11 +133,7 @@ impl ModelReward {
     /// # Errors
     /// When a text cannot be tokenised or the model fails; names the samples.
     pub async fn score(&self, samples: &[ScoredSample]) -> Result<Vec<f32>> {
-        let read = |sample: &ScoredSample| {
-            let sequence = self.reader.sequence(sample);
-            sequence.with_context(|| format!("sample {}", sample.index))
-        };
-        let sequences = samples.iter().map(read).collect::<Result<Vec<_>>>()?;
+        let sequences = self.sequences(samples).await?;
         self.warn_beyond(sequences.iter().map(Vec::len).max().unwrap_or(0));
         // Not a closure: the compiler cannot prove that one over borrowed sequences may be sent to another thread.
         let mut forwards = Vec::new();
@@ -134,6 +150,29 @@ impl ModelReward {
             }
         }
         Ok(scores)
+    }
+
+    /// What is read of the samples. Aside: to split texts takes long enough to hold up other requests.
+    async fn sequences(&self, samples: &[ScoredSample]) -> Result<Vec<Vec<u32>>> {
+        let length = |sample: &ScoredSample| sample.prompt.len() + sample.response.len();
+        let longest = samples.iter().map(length).max().unwrap_or(0);
+        let splitting = self.encoding.enter(longest).await?;
+        let (reader, samples) = (self.reader.clone(), samples.to_vec());
+        let asker = Arc::new(());
+        let asked = Arc::downgrade(&asker);
+        let read = move || {
+            let _splitting = splitting;
+            let read = |sample: &ScoredSample| {
+                // For who has gone meanwhile no further one is split.
+                ensure!(asked.strong_count() > 0, "nobody waits for the scores any more");
+                let sequence = reader.sequence(sample);
+                sequence.with_context(|| format!("sample {}", sample.index))
+            };
+            samples.iter().map(read).collect::<Result<Vec<_>>>()
+        };
+        let sequences = blocking(read).await.context("the reward model's tokenizer died")?;
+        drop(asker);
+        sequences
     }
 
     /// The scores of a batch, behind the places of its sequences.

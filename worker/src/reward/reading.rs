@@ -6,10 +6,12 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
 
+use super::longest::{Longest, TooLong};
 use super::sample::ScoredSample;
 use crate::tokenizer::Tokenizer;
 
-/// A reward model's tokenizer beside that of the policy.
+/// A reward model's tokenizer beside that of the policy. Clones are one reader.
+#[derive(Clone)]
 pub(super) struct Reader {
     tokenizer: Arc<Tokenizer>,
     /// Samples whose ids another one made are tokenised again.
@@ -18,8 +20,10 @@ pub(super) struct Reader {
     pub(super) policy: String,
     /// Nothing is read behind the end token of a chat.
     pub(super) at_end_token: bool,
+    /// None: whatever comes is read.
+    longest: Option<Longest>,
     /// One bit for each [`Reading`] that the log has.
-    told: AtomicU8,
+    told: Arc<AtomicU8>,
 }
 
 /// What is read of a sample.
@@ -45,8 +49,22 @@ impl Reader {
             tokenizer,
             policy: "the policy".to_owned(),
             at_end_token: false,
-            told: AtomicU8::new(0),
+            longest: None,
+            told: Arc::default(),
         })
+    }
+
+    /// From now on sequences of more tokens are [`TooLong`].
+    pub(super) fn bound(&mut self, tokens: usize) {
+        self.longest = Some(Longest::new(tokens, &self.tokenizer));
+    }
+
+    /// Whether the text of query `index`, of so many bytes, may be split.
+    ///
+    /// # Errors
+    /// [`TooLong`], which it is by its text alone.
+    pub(super) fn check_text(&self, index: usize, bytes: usize) -> Result<(), TooLong> {
+        self.longest.map_or(Ok(()), |longest| longest.check_text(index, bytes))
     }
 
     /// What the reward model is called in the log.
@@ -57,7 +75,7 @@ impl Reader {
     /// What the reward model reads of `sample`.
     ///
     /// # Errors
-    /// When a text cannot be tokenised, or the chat template refuses the messages.
+    /// When a text cannot be tokenised, the chat template refuses the messages, or the sequence is [`TooLong`].
     pub(super) fn sequence(&self, sample: &ScoredSample) -> Result<Vec<u32>> {
         let reading = self.reading(sample);
         self.tell(&reading, sample);
@@ -66,12 +84,19 @@ impl Reader {
             Reading::Chat(messages) => self.chat(messages, sample)?,
             Reading::Text => self.text(sample)?,
             // As OpenRLHF's `serve_rm.py`: nothing is stripped or added, so a response that was cut off has no end token.
-            Reading::Query => self
-                .tokenizer
-                .encode(&format!("{}{}", sample.prompt, sample.response), false)?,
+            Reading::Query => self.encode(&format!("{}{}", sample.prompt, sample.response), false, sample)?,
         };
         ensure!(!ids.is_empty(), "an empty text has no score");
+        if let Some(longest) = self.longest {
+            longest.check_tokens(sample.index, ids.len())?;
+        }
         Ok(ids)
+    }
+
+    /// Token ids of what is read of `sample` as a text.
+    fn encode(&self, text: &str, special: bool, sample: &ScoredSample) -> Result<Vec<u32>> {
+        self.check_text(sample.index, text.len())?;
+        self.tokenizer.encode(text, special)
     }
 
     fn reading<'a>(&self, sample: &'a ScoredSample) -> Reading<'a> {
@@ -99,7 +124,7 @@ impl Reader {
             let begun = self.tokenizer.render_chat_at(messages, true, sample.moment)?;
             format!("{begun}{answer}")
         };
-        self.tokenizer.encode(&text, false)
+        self.encode(&text, false, sample)
     }
 
     /// `text` without the white space behind its end token, where it has one: ChatML's templates write a line feed there.
@@ -117,7 +142,7 @@ impl Reader {
     fn text(&self, sample: &ScoredSample) -> Result<Vec<u32>> {
         let end = self.tokenizer.eos_id();
         let text = format!("{}{}", sample.visible_prompt, sample.visible_response);
-        let mut ids = self.tokenizer.encode(&text, true)?;
+        let mut ids = self.encode(&text, true, sample)?;
         if ids.last().copied() == end {
             ids.pop();
         }
@@ -206,6 +231,32 @@ mod tests {
         assert_eq!(read.last().copied(), chatml.tokenizer.eos_id());
         let begun = chatml.sequence(&answered("42", false)).unwrap();
         assert_ne!(begun.last().copied(), chatml.tokenizer.eos_id());
+    }
+
+    #[test]
+    fn a_sequence_that_is_too_long_is_refused_whichever_way_it_is_read() {
+        let mut reader = reader("chatml");
+        reader.bound(8);
+        let of_ids = |count: usize| ScoredSample {
+            tokenizer: Some(reader.fingerprint.clone()),
+            response_ids: vec![2; count],
+            ..answered("42", true)
+        };
+        // As many tokens as words at the least.
+        let chat = answered("a b c d e f g h i j", true);
+        let text = ScoredSample {
+            messages: None,
+            ..chat.clone()
+        };
+        let query = ScoredSample {
+            tokenizer: None,
+            ..chat.clone()
+        };
+        for sample in [of_ids(8), chat, text, query] {
+            let error = reader.sequence(&sample).unwrap_err();
+            assert!(error.is::<TooLong>(), "{error:#}");
+        }
+        assert_eq!(reader.sequence(&of_ids(7)).unwrap().len(), 8, "with the prompt's");
     }
 
     #[test]

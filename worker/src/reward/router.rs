@@ -2,22 +2,28 @@
 
 use std::sync::{Arc, OnceLock};
 
-use anyhow::{Result, bail};
+use anyhow::{Error, Result, bail};
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use axum::routing::post;
 use axum::{Json, Router, middleware};
 use serde_json::json;
 
+use super::held::Held;
+use super::longest::TooLong;
 use super::mix::{RewardSource, Scores};
 use super::protocol::{ScoreRequest, ScoreResponse};
 use super::question::samples;
+use super::sample::ScoredSample;
+use crate::native::threads::blocking;
+use crate::rollout::encode::Encoding;
 use crate::serving;
 use crate::serving::auth::{Door, authorize};
 use crate::serving::body::{self, Bodies};
 use crate::serving::error::ApiError;
 use crate::serving::fallback::in_words;
 use crate::serving::limits::Limits;
+use crate::serving::room::Room;
 use crate::telemetry::Exposition;
 use crate::tokenizer::Tokenizer;
 
@@ -28,6 +34,8 @@ pub struct Service(Arc<Shared>);
 struct Shared {
     door: Door,
     bodies: Bodies,
+    /// Texts that are split by the policy's tokenizer.
+    encoding: Encoding,
     limits: Limits,
     exposition: Arc<Exposition>,
     ready: OnceLock<Ready>,
@@ -47,6 +55,7 @@ impl Service {
         Ok(Self(Arc::new(Shared {
             door,
             bodies: Bodies::new(limits.clone()),
+            encoding: Encoding::default(),
             limits: limits.clone(),
             exposition: Arc::new(Exposition::new(name)?),
             ready: OnceLock::new(),
@@ -95,19 +104,9 @@ fn probes(service: &Service) -> Router {
 }
 
 async fn score(State(service): State<Service>, request: Request) -> Result<Json<ScoreResponse>, ApiError> {
-    let ready = service.get()?;
-    let limits = &service.0.limits;
-    let (asked, _room): (ScoreRequest, _) = body::held(&service.0.bodies, request).await?;
-    let has_rules = ready.source.has_rules();
-    let samples = samples(asked, ready.tokenizer.as_deref(), has_rules, limits.samples)?;
-    for sample in &samples {
-        let unfit = |cause| {
-            let what = format!("labels[{}]: {cause:#}", sample.index);
-            ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, what)
-        };
-        ready.source.check_label(sample.label.as_ref()).map_err(unfit)?;
-    }
-    let limit = limits.request_timeout;
+    service.get()?;
+    let limit = service.0.limits.request_timeout;
+    let (asked, room): (ScoreRequest, _) = body::held(&service.0.bodies, request).await?;
     let late = |_| {
         let words = format!(
             "the samples were not scored within {} s, others before them included: ask for fewer at once, or give this server more cores or \
@@ -116,16 +115,59 @@ async fn score(State(service): State<Service>, request: Request) -> Result<Json<
         );
         ApiError::new(StatusCode::GATEWAY_TIMEOUT, words)
     };
-    let scored = tokio::time::timeout(limit, ready.source.score(&samples)).await;
-    let scored = scored.map_err(late)?;
-    let answered = scored.map(|scored| Json(answer(scored, ready.source.digest())));
-    answered.map_err(|cause| {
-        tracing::error!("scoring failed: {cause:#}");
-        ApiError::internal(format!("{cause:#}"))
-    })
+    let answered = tokio::time::timeout(limit, answer(&service, asked, room)).await;
+    answered.map_err(late)?.map(Json)
 }
 
-fn answer(scored: Scores, digest: Option<&str>) -> ScoreResponse {
+/// All that a request waits for.
+async fn answer(service: &Service, asked: ScoreRequest, room: Room) -> Result<ScoreResponse, ApiError> {
+    let source = &service.get()?.source;
+    let held = Arc::new(read(service, asked, room).await?);
+    let scored = source.score_held(&held).await.map_err(failed)?;
+    Ok(response(scored, source.digest()))
+}
+
+/// The samples of a request, checked. Aside: to split texts and to read labels takes long enough to hold up probes.
+async fn read(service: &Service, asked: ScoreRequest, room: Room) -> Result<Held, ApiError> {
+    let longest = asked.query.iter().map(String::len).max().unwrap_or(0);
+    let splitting = service.0.encoding.enter(longest).await.map_err(ApiError::internal)?;
+    let it = service.clone();
+    let read = move || {
+        // It goes on when the client has gone, and has what it takes with it.
+        let _splitting = splitting;
+        checked(&it, asked).map(|samples| Held::new(samples, room))
+    };
+    blocking(read).await.map_err(ApiError::internal)?
+}
+
+fn checked(service: &Service, asked: ScoreRequest) -> Result<Vec<ScoredSample>, ApiError> {
+    let Ready { source, tokenizer } = service.get()?;
+    // A trainer of the job says how the policy sees them; else the queries are split, here and for the model.
+    if asked.policy.is_none() {
+        source.check_texts(&asked.query).map_err(unfit)?;
+    }
+    let most = service.0.limits.samples;
+    let samples = samples(asked, tokenizer.as_deref(), source.has_rules(), most)?;
+    for sample in &samples {
+        let checked = source.check_label(sample.label.as_ref());
+        checked.map_err(|cause| unfit(format!("labels[{}]: {cause:#}", sample.index)))?;
+    }
+    Ok(samples)
+}
+
+fn unfit(what: impl std::fmt::Display) -> ApiError {
+    ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, what.to_string())
+}
+
+fn failed(cause: Error) -> ApiError {
+    if let Some(long) = cause.downcast_ref::<TooLong>() {
+        return unfit(long);
+    }
+    tracing::error!("scoring failed: {cause:#}");
+    ApiError::internal(format!("{cause:#}"))
+}
+
+fn response(scored: Scores, digest: Option<&str>) -> ScoreResponse {
     let numbers = |scores: &[f32]| scores.iter().map(|score| Some(f64::from(*score))).collect();
     let (rewards, scores) = (numbers(&scored.scores), numbers(&scored.compared));
     let extra = scored.extra.into_iter().map(|(name, values)| (name, json!(values)));

@@ -136,7 +136,10 @@ fn limits() -> Limits {
 
 fn loaded(reward: &RewardConfig, config: &RunConfig) -> Result<Option<Reward>> {
     let model = reward.model.as_ref();
-    let load = |model: &RewardModel| super::load(&model.source, config.dtype(Role::Reward), &config.model.policy);
+    let load = |model: &RewardModel| {
+        let loaded = super::load(&model.source, config.dtype(Role::Reward), &config.model.policy)?;
+        anyhow::Ok(loaded.refusing_beyond(config.longest_sequence()))
+    };
     Ok(model.map(load).transpose()?.map(Reward::Here))
 }
 

@@ -26,7 +26,6 @@ pub async fn chat(State(service): State<Service>, request: Request) -> Result<Re
     // Before the template: its complaint would be about the conversation.
     refused::check(&asked)?;
     let way = Way::of(&mut asked)?;
-    let prompt = conversation::encode(&service, model, messages, way).await?;
-    drop(room);
+    let prompt = conversation::encode(&service, model, messages, way, room).await?;
     generate::answer(&service, &headers, asked, Dialect::Chat, vec![prompt], Vec::new()).await
 }

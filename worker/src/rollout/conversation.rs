@@ -10,6 +10,7 @@ use super::service::Service;
 use super::truncate::Cut;
 use crate::data::describe;
 use crate::serving::error::ApiError;
+use crate::serving::room::Room;
 use crate::tokenizer::Tokenizer;
 
 /// Stands behind the last message's text while the template is rendered, where the model goes on with it. What a template that trims
@@ -95,11 +96,17 @@ fn list(name: &'static str, value: Option<Value>) -> Result<Option<Value>, ApiEr
     }
 }
 
-/// Token ids of a conversation.
+/// Token ids of a conversation, whose messages count for `room`.
 ///
 /// # Errors
 /// 400 when a message is not one, the model has no template, the template refuses, or the text is too long.
-pub async fn encode(service: &Service, model: &Model, messages: Vec<Value>, way: Way) -> Result<Vec<u32>, ApiError> {
+pub async fn encode(
+    service: &Service,
+    model: &Model,
+    messages: Vec<Value>,
+    way: Way,
+    room: Room,
+) -> Result<Vec<u32>, ApiError> {
     let tokenizer = model.tokenizer.clone();
     let mut messages = all_plain(messages)?;
     if messages.iter().any(is_developers) && !knows_developers(&tokenizer) {
@@ -113,11 +120,14 @@ pub async fn encode(service: &Service, model: &Model, messages: Vec<Value>, way:
         variables,
         ..
     } = way;
-    let render = move || tokenizer.render_chat_with(&messages, begin_answer, &variables);
-    let text = tokio::task::spawn_blocking(render)
-        .await
-        .map_err(ApiError::internal)?
-        .map_err(|error| ApiError::field("messages", format!("{error:#}")))?;
+    let render = move || {
+        // It goes on when the client has gone, and has its room with it.
+        let text = tokenizer.render_chat_with(&messages, begin_answer, &variables);
+        (text, room)
+    };
+    let rendered = tokio::task::spawn_blocking(render).await;
+    let (text, _room) = rendered.map_err(ApiError::internal)?;
+    let text = text.map_err(|error| ApiError::field("messages", format!("{error:#}")))?;
     let text = match said {
         None => text,
         Some(said) => before_mark(text, &said).ok_or_else(|| {

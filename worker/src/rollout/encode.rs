@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tokio::sync::Semaphore;
+use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore};
 
 use super::model::Model;
 use super::truncate::Cut;
@@ -22,6 +22,16 @@ impl Default for Encoding {
 }
 
 impl Encoding {
+    /// Waits for room for texts that are split one after the other, the longest of so many bytes.
+    ///
+    /// # Errors
+    /// None in a server that runs: the room is never closed.
+    pub async fn enter(&self, longest: usize) -> Result<OwnedSemaphorePermit, AcquireError> {
+        let kibibytes = longest.div_ceil(1 << 10).clamp(1, AT_ONCE >> 10);
+        let kibibytes = u32::try_from(kibibytes).unwrap_or(u32::MAX);
+        self.0.clone().acquire_many_owned(kibibytes).await
+    }
+
     /// Token ids of the texts of field `param`, made aside: a long text must not hold up other requests. One that is longer than all that the
     /// model's context can stand for is `cut` before.
     ///
@@ -48,15 +58,7 @@ impl Encoding {
                 ),
             ));
         }
-        // They are split one after the other.
-        let kibibytes = longest.div_ceil(1 << 10).clamp(1, AT_ONCE >> 10);
-        let kibibytes = u32::try_from(kibibytes).unwrap_or(u32::MAX);
-        let room = self
-            .0
-            .clone()
-            .acquire_many_owned(kibibytes)
-            .await
-            .map_err(ApiError::internal)?;
+        let room = self.enter(longest).await.map_err(ApiError::internal)?;
         let tokenizer = model.tokenizer.clone();
         let encode = move || {
             // It goes on when the client has gone.

@@ -85,7 +85,7 @@ fn card(service: &Service) -> Result<Value, ApiError> {
 /// # Errors
 /// 400 when there is neither, or the tokenizer refuses.
 pub async fn tokenize(State(service): State<Service>, request: Request) -> Result<Json<Value>, ApiError> {
-    let (mut asked, _room): (GenerateRequest, _) = body::held(&service.bodies, request).await?;
+    let (mut asked, room): (GenerateRequest, _) = body::held(&service.bodies, request).await?;
     let model = service.model()?;
     generate::check_name(&model.name, asked.model.as_deref())?;
     refused::check_conversation(&asked)?;
@@ -101,7 +101,7 @@ pub async fn tokenize(State(service): State<Service>, request: Request) -> Resul
             // All tokens are wanted.
             asked.truncate_prompt_tokens = None;
             let way = Way::of(&mut asked)?;
-            conversation::encode(&service, model, messages, way).await?
+            conversation::encode(&service, model, messages, way, room).await?
         }
         (Some(_), None) => return Err(ApiError::field("prompt", "give one text")),
         (Some(_), Some(_)) | (None, None) => {
@@ -131,12 +131,17 @@ struct DetokenizeRequest {
 /// # Errors
 /// 400 when the tokenizer refuses.
 pub async fn detokenize(State(service): State<Service>, request: Request) -> Result<Json<Value>, ApiError> {
-    let (asked, _room): (DetokenizeRequest, _) = body::held(&service.bodies, request).await?;
+    let (asked, room): (DetokenizeRequest, _) = body::held(&service.bodies, request).await?;
     let model = service.model()?;
     generate::check_name(&model.name, asked.model.as_deref())?;
     service.limits.check_tokens(asked.tokens.len())?;
     let tokenizer = model.tokenizer.clone();
-    let text = tokio::task::spawn_blocking(move || tokenizer.decode(&asked.tokens, false))
+    let decode = move || {
+        // It goes on when the client has gone, and has its room with it.
+        let _room = room;
+        tokenizer.decode(&asked.tokens, false)
+    };
+    let text = tokio::task::spawn_blocking(decode)
         .await
         .map_err(ApiError::internal)?
         .map_err(|error| ApiError::field("tokens", format!("{error:#}")))?;
@@ -145,10 +150,16 @@ pub async fn detokenize(State(service): State<Service>, request: Request) -> Res
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use axum::body::Body;
+    use axum::http::header::CONTENT_TYPE;
+    use futures::FutureExt;
     use ppo_crds::run_config::Location;
 
     use super::*;
     use crate::rollout::settings::{ModelSettings, Settings};
+    use crate::rollout::stand_in::{engine, server_of, taken};
     use crate::serving::Limits;
 
     #[tokio::test]
@@ -167,5 +178,40 @@ mod tests {
         assert!(healthz(State(service.clone())).await.is_ok());
         assert_eq!(health(State(service.clone())).await.status(), 503);
         assert!(readyz(State(service)).await.is_err());
+    }
+
+    /// The answer to `body` at one of the two paths.
+    async fn ask(service: &Service, path: &str, body: &Value) -> Result<Json<Value>, ApiError> {
+        let request = Request::post(path).header(CONTENT_TYPE, "application/json");
+        let request = request.body(Body::from(body.to_string())).unwrap();
+        match path {
+            "/tokenize" => tokenize(State(service.clone()), request).await,
+            _ => detokenize(State(service.clone()), request).await,
+        }
+    }
+
+    #[test]
+    fn what_still_works_on_a_body_whose_client_has_gone_keeps_the_room_of_that_body() {
+        // Room for one short body.
+        let limits = Limits {
+            connections: 1,
+            body_timeout: Duration::from_millis(30),
+            ..Limits::default()
+        };
+        let messages = json!({"messages": [{"role": "user", "content": "hi"}]});
+        for (path, body) in [("/tokenize", messages), ("/detokenize", json!({"tokens": [1]}))] {
+            let service = server_of(engine(), limits.clone());
+            let (runtime, give_back) = taken();
+            runtime.block_on(async {
+                assert!(ask(&service, path, &body).now_or_never().is_none(), "{path}");
+                let full = ask(&service, path, &body).await.unwrap_err();
+                assert_eq!(full.status, 503, "{path}: {full}");
+                drop(give_back);
+                let later = async || ask(&service, path, &body).await.err().map(|error| error.status);
+                while later().await.is_some_and(|status| status == 503) {
+                    tokio::time::sleep(Duration::from_millis(5)).await;
+                }
+            });
+        }
     }
 }

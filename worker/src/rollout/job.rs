@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::echo::Echo;
 use super::model::Model;
 use super::protocol::{GenerateRequest, Logprobs, Stop};
-use super::refused;
+use super::{listing, refused};
 use crate::engine::sampler::is_greedy;
 use crate::engine::{Details, Request, SamplingParams};
 use crate::serving::error::ApiError;
@@ -82,7 +82,7 @@ pub struct Job {
     pub texts: Vec<String>,
     /// What the answer shows.
     pub shown: Shown,
-    /// Log-probabilities that the answer may list.
+    /// Log-probabilities that the answer may list as a whole; a stream sends each as it comes.
     pub listed: usize,
 }
 
@@ -121,7 +121,8 @@ impl Job {
             top_logprobs: shown.logprobs.filter(|count| *count > 0 || greedy),
             prompt_logprobs: prompt_logprobs(limits, asked)?.or(of_echo),
         };
-        let listed = checked_listed(limits, (of_prompts, responses), n, &shown, details)?;
+        let is_endless = asked.response_tokens().or(dialect.usual_tokens()).is_none();
+        let listed = checked_listed(limits, (of_prompts, responses), n, &shown, details, is_endless)?;
         let params = Arc::new(params);
         let seeds = seeds(asked, prompts.len(), n)?;
         let requests = prompts.into_iter().zip(rooms.0).zip(seeds);
@@ -234,33 +235,26 @@ fn check_prompts(model: &Model, limits: &Limits, prompts: &[Vec<u32>]) -> Result
 }
 
 /// Log-probabilities that the answer lists, each with its token's text: a hundred bytes and more, for every sample again. Prompts and
-/// their longest responses, one of each, have so many tokens.
+/// their longest responses, one of each, have so many tokens. A stream keeps none of them.
 fn checked_listed(
     limits: &Limits,
     (of_prompts, of_responses): (usize, usize),
     n: usize,
     shown: &Shown,
     details: Details,
+    is_endless: bool,
 ) -> Result<usize, ApiError> {
+    if shown.stream {
+        return Ok(0);
+    }
     let of_token = |top: Option<usize>| top.map_or(0, |top| top.saturating_add(1));
     let of_prompts = of_prompts.saturating_mul(of_token(details.prompt_logprobs));
     let of_responses = of_responses.saturating_mul(of_token(shown.logprobs.filter(|_| !shown.bare_logprobs)));
     let listed = of_prompts.saturating_add(of_responses).saturating_mul(n);
-    if listed <= limits.listed {
-        return Ok(listed);
-    }
-    let field = match of_prompts > of_responses && shown.echo == Echo::Nothing {
-        true => "prompt_logprobs",
-        false => "logprobs",
-    };
-    Err(ApiError::field(
-        field,
-        format!(
-            "the answer may list {listed} log-probabilities, at most {}: ask for fewer likeliest tokens, or for fewer prompts, samples or \
-             tokens at once",
-            limits.listed
-        ),
-    ))
+    let are_prompts = of_prompts > of_responses && shown.echo == Echo::Nothing;
+    let field = if are_prompts { "prompt_logprobs" } else { "logprobs" };
+    listing::check(limits, listed, field, is_endless && !are_prompts)?;
+    Ok(listed)
 }
 
 fn sampling(

@@ -5,6 +5,31 @@ use std::sync::Arc;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::serving::error::ApiError;
+use crate::serving::limits::Limits;
+
+/// Refuses an answer as a whole that may list `listed` log-probabilities, for the field that asks for most of them. `is_endless`: its
+/// responses are as long as the context lets them be, because nothing was said of their length.
+///
+/// # Errors
+/// 400 when they are more than one answer may list.
+pub fn check(limits: &Limits, listed: usize, field: &'static str, is_endless: bool) -> Result<(), ApiError> {
+    if listed <= limits.listed {
+        return Ok(());
+    }
+    let shorter = if is_endless {
+        "set max_tokens (or max_completion_tokens), or "
+    } else {
+        ""
+    };
+    Err(ApiError::field(
+        field,
+        format!(
+            "the answer may list {listed} log-probabilities, at most {}: {shorter}ask for fewer likeliest tokens, or for fewer prompts, \
+             samples or tokens at once",
+            limits.listed
+        ),
+    ))
+}
 
 /// Room for log-probabilities of answers that are being written, all together.
 #[derive(Debug)]
@@ -39,6 +64,19 @@ mod tests {
     use futures::FutureExt;
 
     use super::*;
+
+    #[test]
+    fn an_answer_that_may_list_too_many_is_refused_and_told_first_to_have_an_end() {
+        let limits = Limits {
+            listed: 10,
+            ..Limits::default()
+        };
+        assert_eq!(check(&limits, 10, "logprobs", true), Ok(()));
+        let refused = |is_endless| check(&limits, 11, "logprobs", is_endless).unwrap_err().message;
+        let words = "logprobs: the answer may list 11 log-probabilities, at most 10: ";
+        assert!(refused(false).starts_with(&format!("{words}ask for fewer likeliest")));
+        assert!(refused(true).starts_with(&format!("{words}set max_tokens (or max_completion_tokens), or ask")));
+    }
 
     #[tokio::test]
     async fn an_answer_waits_while_others_that_are_written_list_as_many_as_may_be_listed() {

@@ -38,6 +38,9 @@ fn plain(index: usize, mut message: Value, left: &Cell<usize>) -> Result<Value, 
     if !fields.get("role").is_some_and(Value::is_string) {
         return Err(wrong("has no role"));
     }
+    // What came as an answer goes back with every field that a message may have, null where it has none (`model_dump()` of OpenAI's
+    // client), and with `tool_calls: []` from vLLM. Llama 3.1's template takes each message that has tool_calls for one of calls.
+    fields.retain(|name, value| name == "content" || !is_nothing(name, value));
     let content = match fields.get("content") {
         Some(Value::Array(parts)) => {
             let text =
@@ -60,6 +63,11 @@ fn plain(index: usize, mut message: Value, left: &Cell<usize>) -> Result<Value, 
         }
     }
     Ok(message)
+}
+
+/// Whether a field says no more than its absence.
+fn is_nothing(name: &str, value: &Value) -> bool {
+    value.is_null() || (name == "tool_calls" && value.as_array().is_some_and(Vec::is_empty))
 }
 
 /// The text of a part of a message; None for one that is no text.
@@ -175,7 +183,25 @@ mod tests {
             }
         }
         let silent = json!({"role": "assistant", "content": "42", "reasoning_content": null});
-        assert_eq!(plain(0, silent.clone()).unwrap(), silent);
+        assert_eq!(plain(0, silent).unwrap(), json!({"role": "assistant", "content": "42"}));
+    }
+
+    #[test]
+    fn an_answer_that_goes_back_as_clients_dump_it_has_no_fields_that_say_nothing() {
+        let dumped = json!({
+            "content": "42", "refusal": null, "role": "assistant", "annotations": null, "audio": null, "function_call": null,
+            "tool_calls": null,
+        });
+        let of_vllm = json!({"role": "assistant", "content": "42", "tool_calls": [], "reasoning": null});
+        for answer in [dumped, of_vllm] {
+            let kept = plain(0, answer).unwrap();
+            assert_eq!(kept, json!({"role": "assistant", "content": "42"}));
+        }
+        // Content is text to every template.
+        let silent = json!({"role": "assistant", "content": null, "tool_calls": []});
+        assert_eq!(plain(0, silent).unwrap(), json!({"role": "assistant", "content": ""}));
+        let empty = json!({"role": "user", "content": "a", "name": ""});
+        assert_eq!(plain(0, empty.clone()).unwrap(), empty, "an empty text is one");
     }
 
     #[test]

@@ -31,6 +31,8 @@ pub mod router;
 pub mod serve;
 pub mod service;
 pub mod settings;
+#[cfg(test)]
+pub(crate) mod stand_in;
 pub mod stream;
 pub mod text;
 pub mod truncate;

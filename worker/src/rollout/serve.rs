@@ -188,19 +188,13 @@ async fn drain(service: &Service, limits: &Limits, api: &mut tokio::task::JoinHa
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
-    use std::sync::Arc;
-
     use axum::extract::State;
-    use ppo_crds::run_config::Location;
 
     use super::*;
     use crate::engine::EngineConfig;
     use crate::engine::hash_runner::{HashRunner, request};
-    use crate::model::ModelConfig;
     use crate::rollout::info::{health, healthz, readyz};
-    use crate::rollout::settings::ModelSettings;
-    use crate::tokenizer::Tokenizer;
+    use crate::rollout::stand_in::server_of;
 
     /// A pass takes longer than it may.
     fn slow_engine() -> Engine {
@@ -216,36 +210,10 @@ mod tests {
         Engine::start(make, config).unwrap()
     }
 
-    fn server_of(engine: Engine) -> Service {
-        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../configs/quickstart/model");
-        let settings = Settings {
-            address: "127.0.0.1:0".parse().unwrap(),
-            metrics_address: None,
-            token: None,
-            open_metrics: false,
-            model: ModelSettings::alone(Location::Path(folder.clone()), "m".to_owned()),
-            limits: Limits::default(),
-            actor: None,
-            vllm: None,
-        };
-        let service = Service::new(&settings).unwrap();
-        service.ready(Model {
-            name: "m".to_owned(),
-            config: ModelConfig::read(&folder).unwrap(),
-            kind: Kind::Float,
-            tokenizer: Arc::new(Tokenizer::load(&folder).unwrap()),
-            longest_token: 1,
-            eos_ids: Vec::new(),
-            folder,
-            engine,
-        });
-        service
-    }
-
     #[tokio::test]
     async fn an_engine_that_ends_no_pass_fails_the_probes_and_ends_the_server_and_one_without_work_does_not() {
         let engine = slow_engine();
-        let service = server_of(engine.clone());
+        let service = server_of(engine.clone(), Limits::default());
         let early = tokio::time::timeout(2 * HEARTBEAT, alive(&engine)).await;
         assert!(early.is_err() && healthz(State(service.clone())).await.is_ok());
         let _ticket = engine.submit(request(5, 0..1, 5)).unwrap();

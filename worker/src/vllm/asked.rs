@@ -10,6 +10,7 @@ use serde_json::value::{RawValue, to_raw_value};
 
 use crate::rollout::generate::{check_name, name};
 use crate::rollout::job::check_request_id;
+use crate::rollout::listing;
 use crate::rollout::prompt::Prompt;
 use crate::rollout::settings::POLICY;
 use crate::rollout::values;
@@ -23,6 +24,8 @@ pub type Fields = BTreeMap<String, Box<RawValue>>;
 const DEFAULT_TOKENS: usize = 16;
 /// Bytes of a text that are taken for one token: nothing here splits it.
 const TOKEN_BYTES: usize = 4;
+/// Likeliest tokens where all of a vocabulary are asked for (-1): more than most models have.
+const VOCABULARY: usize = 1 << 18;
 /// Bytes of what a question adds, but for its prompt and its name.
 const OWN_BYTES: usize = 100;
 
@@ -150,7 +153,41 @@ impl Asked {
                 return Err(ApiError::field("seeds", words));
             }
         }
-        limits.check_tokens(self.tokens(longest))
+        limits.check_tokens(self.tokens(longest))?;
+        self.check_listed(limits, longest)
+    }
+
+    /// Refuses an answer that would list more log-probabilities than there is memory for: it is read whole, a hundred bytes and more of each.
+    /// A stream goes on as it comes.
+    fn check_listed(&self, limits: &Limits, longest: usize) -> Result<(), ApiError> {
+        if self.streams {
+            return Ok(());
+        }
+        let top = self.likeliest();
+        let echoed = top.filter(|_| self.fields.get("echo").is_some_and(|echo| echo.get() == "true"));
+        let of_prompts = number(&self.fields, "prompt_logprobs").or(echoed);
+        // Of the answer to each seed numbers alone are kept.
+        let of_responses = top.filter(|_| !(self.bare && self.split().is_some()));
+        let of_token = |top: Option<usize>| top.map_or(0, |top| top.saturating_add(1));
+        let (prompts, responses) = self.lengths(longest);
+        let of_prompts = prompts.saturating_mul(self.n).saturating_mul(of_token(of_prompts));
+        let of_responses = responses.saturating_mul(of_token(of_responses));
+        let are_prompts = of_prompts > of_responses && echoed.is_none();
+        let field = if are_prompts { "prompt_logprobs" } else { "logprobs" };
+        let is_endless = self.is_chat && self.response.is_none() && !are_prompts;
+        listing::check(limits, of_prompts.saturating_add(of_responses), field, is_endless)
+    }
+
+    /// Likeliest tokens that are listed beside each of a response; None: no log-probabilities.
+    fn likeliest(&self) -> Option<usize> {
+        let asked = number(&self.fields, "logprobs");
+        let asked = match self.is_chat {
+            true => asked.map(|_| number(&self.fields, "top_logprobs").unwrap_or(0)),
+            false => asked,
+        };
+        let ids = self.fields.get("logprob_token_ids").map(|ids| ids.get());
+        let named = ids.filter(|ids| *ids != "null").map(|ids| ids.matches(',').count() + 1);
+        asked.max(named)
     }
 
     /// Choices of the answer.
@@ -192,13 +229,24 @@ impl Asked {
         }
     }
 
+    /// Its length as it is sent as it is, at most.
+    pub fn bytes(&self) -> usize {
+        OWN_BYTES + bytes(&self.fields)
+    }
+
     /// Prompts; a conversation has none.
     fn count(&self) -> usize {
         self.prompts.as_ref().map_or(0, Prompt::count)
     }
 
-    /// Tokens of prompts and longest responses of all samples; texts are estimated.
+    /// Tokens of prompts and longest responses of all samples.
     fn tokens(&self, longest: usize) -> usize {
+        let (prompts, responses) = self.lengths(longest);
+        prompts.saturating_mul(self.n).saturating_add(responses)
+    }
+
+    /// Tokens of the prompts, one of each, and of the longest responses of all samples; texts are estimated.
+    fn lengths(&self, longest: usize) -> (usize, usize) {
         let of_text = |text: &str| text.len().div_ceil(TOKEN_BYTES);
         let of_prompts = match &self.prompts {
             Some(Prompt::Text(text)) => of_text(text),
@@ -213,22 +261,19 @@ impl Asked {
         let default = if self.is_chat { longest } else { DEFAULT_TOKENS };
         // What is longer than the model holds is vLLM's to refuse.
         let response = self.response.unwrap_or(default).min(longest);
-        let of_responses = response.saturating_mul(self.samples());
-        of_prompts.saturating_mul(self.n).saturating_add(of_responses)
+        (of_prompts, response.saturating_mul(self.samples()))
     }
 }
 
 impl Question<'_> {
     /// Its length as it is sent, at most, but for texts of many characters that JSON escapes.
     pub fn bytes(&self) -> usize {
-        let fields = self.fields.iter();
-        let fields: usize = fields.map(|(name, value)| name.len() + value.get().len() + 4).sum();
         let prompt = match self.prompt {
             OnePrompt::Text(text) => text.len(),
             // Ten digits and a comma.
             OnePrompt::Ids(ids) => 11 * ids.len(),
         };
-        OWN_BYTES + fields + prompt + self.name.as_ref().map_or(0, String::len)
+        OWN_BYTES + bytes(self.fields) + prompt + self.name.as_ref().map_or(0, String::len)
     }
 }
 
@@ -245,6 +290,24 @@ impl Serialize for Question<'_> {
             fields.serialize_entry("request_id", name)?;
         }
         fields.end()
+    }
+}
+
+/// Bytes of fields as they are sent.
+fn bytes(fields: &Fields) -> usize {
+    let fields = fields.iter();
+    fields.map(|(name, value)| name.len() + value.get().len() + 4).sum()
+}
+
+/// How many likeliest tokens the field `name` asks for, which is a number, as a text too for vLLM, or true. What else it may be is vLLM's to
+/// refuse.
+fn number(fields: &Fields, name: &str) -> Option<usize> {
+    match fields.get(name)?.get().trim_matches('"') {
+        "true" => Some(0),
+        text => {
+            let number: f64 = text.parse().ok()?;
+            Some(if number < 0.0 { VOCABULARY } else { number as usize })
+        }
     }
 }
 
@@ -434,5 +497,63 @@ mod tests {
         ] {
             assert_eq!(refused(path, fields), None);
         }
+    }
+    #[test]
+    fn an_answer_lists_no_more_log_probabilities_than_it_may_unless_it_comes_in_pieces_or_is_numbers_alone() {
+        let (long, seeds) = (vec![1; 4000], (0..400).collect::<Vec<u64>>());
+        let many = json!({"prompt": [1], "n": 400, "max_tokens": 4000, "logprobs": 5});
+        let with = |name: &str, value: Value| {
+            let mut fields = many.clone();
+            fields[name] = value;
+            fields
+        };
+        for (path, fields, param) in [
+            (COMPLETIONS, many.clone(), "logprobs"),
+            (COMPLETIONS, with("seeds", json!(seeds)), "logprobs"),
+            (COMPLETIONS, with("logprobs", json!("5")), "logprobs"),
+            (
+                COMPLETIONS,
+                json!({"prompt": [1], "max_tokens": 40, "logprobs": -1}),
+                "logprobs",
+            ),
+            (
+                COMPLETIONS,
+                json!({"prompt": long, "n": 100, "max_tokens": 1, "logprobs": 20, "echo": true}),
+                "logprobs",
+            ),
+            (
+                COMPLETIONS,
+                json!({"prompt": long, "n": 100, "max_tokens": 1, "prompt_logprobs": 20}),
+                "prompt_logprobs",
+            ),
+            (
+                CHAT,
+                json!({"messages": [], "n": 400, "max_tokens": 4000, "logprobs": true, "top_logprobs": 5}),
+                "logprobs",
+            ),
+            (
+                CHAT,
+                json!({"messages": [], "n": 400, "max_tokens": 4000, "logprobs": true, "logprob_token_ids": [1, 2, 3, 4, 5]}),
+                "logprobs",
+            ),
+        ] {
+            let error = refused(path, fields.clone()).unwrap();
+            assert_eq!(error.param.as_deref(), Some(param), "{error}");
+            assert!(
+                error.message.contains("log-probabilities, at most 8388608: ask"),
+                "{error}"
+            );
+            let mut streamed = fields;
+            streamed["stream"] = json!(true);
+            streamed["seeds"] = json!(null);
+            assert_eq!(refused(path, streamed), None);
+        }
+        let mut numbers = with("seeds", json!(seeds));
+        numbers["return_bare_logprobs"] = json!(true);
+        assert_eq!(refused(COMPLETIONS, numbers), None);
+        assert_eq!(refused(COMPLETIONS, with("logprobs", json!(null))), None);
+        let endless = json!({"messages": [], "n": 400, "logprobs": true, "top_logprobs": 5});
+        let error = refused(CHAT, endless).unwrap();
+        assert!(error.message.contains("at most 8388608: set max_tokens"), "{error}");
     }
 }

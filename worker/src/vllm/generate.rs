@@ -20,8 +20,8 @@ use crate::rollout::settings::POLICY;
 use crate::serving::body;
 use crate::serving::error::ApiError;
 
-/// What a request holds until its last byte: weights, its name, and room for its samples.
-type Holds = (Held, Noted, OwnedSemaphorePermit);
+/// What a request holds until its last byte: weights, its name, and room for its samples; and for its question, where it is one as it is.
+type Holds = (Held, Noted, OwnedSemaphorePermit, Option<OwnedSemaphorePermit>);
 
 /// `/v1/completions` and `/v1/chat/completions`.
 ///
@@ -46,8 +46,20 @@ pub async fn generate(State(service): State<Service>, uri: Uri, request: Request
         }
         held = service.hold() => held?,
     };
+    let question = match asked.split() {
+        // Each of them waits for room of its own.
+        Some(_) => None,
+        // As those do once it has the weights: who had room and waited for weights could hold up those that an update waits for.
+        None => Some(tokio::select! {
+            biased;
+            () = noted.aborted(None) => {
+                return Err(ApiError::unavailable("the request was aborted while it waited for others"));
+            }
+            room = service.room.enter(asked.bytes()) => room?,
+        }),
+    };
     noted.goes_to_vllm();
-    let holds: Holds = (held, noted, room);
+    let holds: Holds = (held, noted, room, question);
     if asked.streams {
         return stream(&service, path, &asked, holds).await;
     }
@@ -193,6 +205,7 @@ mod tests {
     use std::time::Duration;
 
     use axum::http::StatusCode;
+    use futures::FutureExt;
 
     use super::super::abort::abort_requests;
     use super::super::stand_in::{door, door_of};
@@ -334,6 +347,25 @@ mod tests {
             asked.iter().all(|asked| asked.starts_with("/abort_requests")),
             "{asked:?}"
         );
+    }
+
+    #[tokio::test]
+    async fn a_question_that_goes_on_as_it_is_waits_for_room_too_and_a_stream_has_it_until_its_last_byte() {
+        let folder = tempfile::tempdir().unwrap();
+        let (service, asked) = door(None, folder.path().into()).await;
+        let others = service.room.enter(usize::MAX).await.unwrap();
+        for streams in [false, true] {
+            let body = json!({"prompt": [1], "request_id": "r", "stream": streams});
+            let refused = aborted(&service, &["r"], answer(&service, body)).await.unwrap_err();
+            assert_eq!(refused.status, StatusCode::SERVICE_UNAVAILABLE, "{refused}");
+        }
+        assert_eq!(asked.lock().len(), 2, "to abort, and nothing else");
+        drop(others);
+        let body = json!({"prompt": [1], "stream": true});
+        let stream = answer(&service, body).await.unwrap();
+        assert!(service.room.enter(usize::MAX).now_or_never().is_none());
+        drop(stream);
+        assert!(service.room.enter(usize::MAX).now_or_never().is_some());
     }
 
     #[tokio::test]

@@ -1,6 +1,8 @@
 //! Questions that vLLM has at once, those of all requests: each is a connection and a copy of what is asked.
 
-use tokio::sync::{Semaphore, SemaphorePermit};
+use std::sync::Arc;
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::serving::error::ApiError;
 use crate::serving::limits::Limits;
@@ -8,7 +10,7 @@ use crate::serving::limits::Limits;
 /// Room for questions.
 #[derive(Debug)]
 pub struct Room {
-    kibibytes: Semaphore,
+    kibibytes: Arc<Semaphore>,
     /// Of all together.
     most: u32,
     /// That a question takes however short it is.
@@ -23,7 +25,7 @@ impl Room {
         let at_once = sequences.saturating_mul(2).min(limits.samples).clamp(1, 1 << 20);
         let most = (limits.all_body_bytes >> 10).clamp(at_once, Semaphore::MAX_PERMITS.min(u32::MAX as usize));
         Self {
-            kibibytes: Semaphore::new(most),
+            kibibytes: Arc::new(Semaphore::new(most)),
             most: u32::try_from(most).unwrap_or(u32::MAX),
             least: u32::try_from(most / at_once).unwrap_or(u32::MAX),
             at_once,
@@ -39,12 +41,10 @@ impl Room {
     ///
     /// # Errors
     /// None in a server that runs: the room is never closed.
-    pub async fn enter(&self, bytes: usize) -> Result<SemaphorePermit<'_>, ApiError> {
+    pub async fn enter(&self, bytes: usize) -> Result<OwnedSemaphorePermit, ApiError> {
         let kibibytes = u32::try_from(bytes.div_ceil(1 << 10)).unwrap_or(u32::MAX);
-        let room = self
-            .kibibytes
-            .acquire_many(kibibytes.clamp(self.least, self.most))
-            .await;
+        let kibibytes = kibibytes.clamp(self.least, self.most);
+        let room = self.kibibytes.clone().acquire_many_owned(kibibytes).await;
         room.map_err(ApiError::internal)
     }
 }

@@ -227,6 +227,18 @@ async fn an_answer_lists_no_more_log_probabilities_than_it_may() {
             }
         }
     }
+    // A chat without max_tokens goes on as long as the context lets it.
+    let chat = json!({"messages": [{"role": "user", "content": "hi"}], "logprobs": true});
+    let error = server.error("/v1/chat/completions", chat.clone(), 400).await;
+    assert!(error.contains("at most 200: set max_tokens"), "{error}");
+    // A stream sends each as it comes.
+    let streamed = json!({"stream": true, "top_logprobs": 9, "ignore_eos": true, "max_tokens": 50});
+    let pieces = server.stream("/v1/chat/completions", with_fields(chat, streamed)).await;
+    let of_piece = |piece: &serde_json::Value| {
+        let tokens = piece["choices"][0]["logprobs"]["content"].as_array();
+        tokens.map_or(0, Vec::len)
+    };
+    assert_eq!(pieces.iter().map(of_piece).sum::<usize>(), 50);
 }
 
 #[test]

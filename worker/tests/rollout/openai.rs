@@ -43,6 +43,16 @@ assert len(whole.choices[0].logprobs.content) == whole.usage.completion_tokens
 text = "".join(piece.choices[0].delta.content or "" for piece in client.chat.completions.create(stream=True, **chat))
 assert text == whole.choices[0].message.content, text
 
+# A second turn: what was said goes back as the client has it, with a null for every field that it has not.
+said = whole.choices[0].message.model_dump()
+assert said["tool_calls"] is None, said
+plain = {"role": "assistant", "content": said["content"]}
+def prompt_of(turn):
+    asked = messages + [turn, {"role": "user", "content": "And now?"}]
+    answer = client.chat.completions.create(model=model, messages=asked, max_tokens=1, extra_body={"return_token_ids": True})
+    return answer.prompt_token_ids
+assert prompt_of(said) == prompt_of(plain)
+
 def refused(kind, call, word):
     try:
         call()

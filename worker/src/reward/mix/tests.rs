@@ -1,9 +1,11 @@
+use futures::FutureExt;
 use ppo_crds::run_config::{Location, RewardModel};
 use ppo_crds::spec::{RemoteRewardSpec, RewardRule};
 use serde_json::json;
 
 use super::*;
 use crate::reward::{ModelReward, SequenceScorer};
+use crate::rollout::stand_in::taken;
 
 fn samples(count: usize) -> Vec<ScoredSample> {
     let sample = |index: usize| ScoredSample {
@@ -113,6 +115,19 @@ async fn a_forward_of_the_model_in_this_process_counts_as_progress() {
     let asked = std::time::Instant::now();
     source.score(&samples(2)).await.unwrap();
     assert!(live.report().seconds_since_progress < asked.elapsed().as_secs_f64());
+}
+
+#[test]
+fn rules_are_applied_aside_so_that_probes_are_answered_meanwhile() {
+    let source = RewardSource::new(&rules(json!([{"exactMatch": {}}])), None).unwrap();
+    let samples = samples(2);
+    let (runtime, give_back) = taken();
+    runtime.block_on(async {
+        let mut scoring = Box::pin(source.score(&samples));
+        assert!(scoring.as_mut().now_or_never().is_none());
+        drop(give_back);
+        assert_eq!(scoring.await.unwrap().scores, [0.0, 1.0]);
+    });
 }
 
 #[tokio::test]

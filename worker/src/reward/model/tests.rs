@@ -3,10 +3,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
+use futures::FutureExt;
 use proptest::prelude::*;
 
 use super::*;
 use crate::engine::FinishReason;
+use crate::rollout::stand_in::taken;
 
 fn tokenizer(family: &str) -> Arc<Tokenizer> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -187,6 +189,25 @@ async fn a_model_that_fails_is_an_error_that_names_the_samples() {
     };
     assert_eq!(error(true).await, "reward model on 1 samples from 0: out of memory");
     assert_eq!(error(false).await, "the reward model gave 0 scores for 1 sequences");
+}
+
+#[test]
+fn texts_are_split_aside_so_that_probes_are_answered_meanwhile() {
+    let model = ModelReward::new(vec![Box::new(Broken(true))], tokenizer("chatml"), 100).unwrap();
+    let empty = [ScoredSample {
+        prompt: String::new(),
+        response: String::new(),
+        tokenizer: None,
+        ..sample("42")
+    }];
+    let (runtime, give_back) = taken();
+    runtime.block_on(async {
+        let mut scoring = Box::pin(model.score(&empty));
+        assert!(scoring.as_mut().now_or_never().is_none());
+        drop(give_back);
+        let words = format!("{:#}", scoring.await.unwrap_err());
+        assert_eq!(words, "sample 0: an empty text has no score");
+    });
 }
 
 /// A copy that works when it is told to, and counts how often it has begun.

@@ -1,6 +1,8 @@
 use std::path::Path;
 use std::time::Duration;
 
+use axum::body::Body;
+use futures::FutureExt;
 use ppo_crds::run_config::{Location, Reward, RewardModel};
 use serde_json::Value;
 use tokio::net::TcpListener;
@@ -9,6 +11,7 @@ use super::*;
 use crate::data::Prompt;
 use crate::engine::FinishReason;
 use crate::reward::{ModelReward, RemoteOptions, RemoteReward, ScoredSample, SequenceScorer};
+use crate::rollout::stand_in::taken;
 use crate::serving::{Doors, serve};
 
 fn tokenizer() -> Arc<Tokenizer> {
@@ -386,10 +389,8 @@ impl SequenceScorer for Fond {
     }
 }
 
-#[tokio::test]
-async fn an_answer_says_which_model_scored_and_a_model_alone_needs_no_prompt() {
-    let model = ModelReward::new(vec![Box::new(Fond)], tokenizer(), 100).unwrap();
-    let model = crate::roles::Reward::Here(model.with_digest("12ab".into()));
+/// A server of a model and nothing else.
+fn of_model(model: ModelReward) -> Service {
     let reward = Reward {
         model: Some(RewardModel {
             source: Location::Path("unused".into()),
@@ -399,10 +400,62 @@ async fn an_answer_says_which_model_scored_and_a_model_alone_needs_no_prompt() {
         rules: Vec::new(),
         remote: None,
     };
+    let model = crate::roles::Reward::Here(model);
     let service = empty(None, &Limits::default());
     service
         .ready(RewardSource::new(&reward, Some(model)).unwrap(), None)
         .unwrap();
+    service
+}
+
+#[tokio::test]
+async fn a_query_that_is_longer_than_any_sequence_may_be_is_refused_by_its_place_and_both_lengths() {
+    let model = ModelReward::new(vec![Box::new(Fond)], tokenizer(), 3).unwrap();
+    let url = listen(of_model(model.made_for(8).refusing_beyond(5))).await;
+    for (query, begins, most) in [
+        // As many tokens as words at the least.
+        (
+            "a b c d e f g h i j".to_owned(),
+            "query[1] has 1",
+            "a sequence has at most 8 here",
+        ),
+        (
+            "x".repeat(1 << 20),
+            "query[1] is a text of 1048576 bytes;",
+            "at most 8 tokens here",
+        ),
+    ] {
+        let (status, answer) = post(&url, json!({"query": ["x", query]}).to_string(), None).await;
+        let words = answer["error"]["message"].as_str().unwrap();
+        assert!(
+            status == 422 && words.starts_with(begins) && words.contains(most),
+            "{status} {words}"
+        );
+    }
+    let (status, answer) = post(&url, json!({"query": ["x", "a b"]}).to_string(), None).await;
+    assert_eq!((status, &answer["rewards"]), (200, &json!([1.0, 1.0])));
+}
+
+#[test]
+fn what_is_asked_is_read_aside_so_that_probes_are_answered_meanwhile() {
+    let service = service(None, &Limits::default(), exact());
+    let (runtime, give_back) = taken();
+    runtime.block_on(async {
+        let unlabelled = json!({"query": ["x"], "labels": [null]}).to_string();
+        let request = Request::post("/").header("content-type", "application/json");
+        let request = request.body(Body::from(unlabelled)).unwrap();
+        let mut asking = Box::pin(score(State(service), request));
+        assert!(asking.as_mut().now_or_never().is_none());
+        drop(give_back);
+        let refused = asking.await.unwrap_err();
+        assert_eq!(refused.status, StatusCode::UNPROCESSABLE_ENTITY, "{refused}");
+    });
+}
+
+#[tokio::test]
+async fn an_answer_says_which_model_scored_and_a_model_alone_needs_no_prompt() {
+    let model = ModelReward::new(vec![Box::new(Fond)], tokenizer(), 100).unwrap();
+    let service = of_model(model.with_digest("12ab".into()));
     let query = json!({"query": ["x"], "prompts": ["y"]}).to_string();
     let (_, answer) = post(&listen(service).await, query, None).await;
     assert_eq!(

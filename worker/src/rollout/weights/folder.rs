@@ -1,6 +1,7 @@
 //! Weights from a folder that this process sees.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use serde::Deserialize;
 
@@ -10,6 +11,7 @@ use crate::engine::staging::NewWeights;
 use crate::model::Weights;
 use crate::native::threads::blocking;
 use crate::rollout::model::Model;
+use crate::rollout::updates::Update;
 use crate::serving::error::ApiError;
 
 /// Body of an update from a folder.
@@ -24,13 +26,15 @@ pub struct FolderUpdate {
     pub digest: Option<String>,
 }
 
-/// Reads and checks them, aside: files are read and hashed for as long as it takes while the engine goes on.
+/// Reads and checks them, aside: files are read and hashed for as long as it takes while the engine goes on. They are read to their end when
+/// the client has gone, and until then the `update` runs: no other one fills the memory with as many weights again.
 ///
 /// # Errors
 /// 400 when they do not fit the model, or have another digest.
-pub async fn load(model: &Model, asked: FolderUpdate) -> Result<(NewWeights, Hash), ApiError> {
+pub async fn load(model: &Model, asked: FolderUpdate, update: Arc<Update>) -> Result<(NewWeights, Hash), ApiError> {
     let (config, kind) = (model.config.clone(), model.kind);
     let read = move || {
+        let _update = update;
         if !asked.path.is_dir() {
             return Err(ApiError::field(
                 "path",
@@ -55,4 +59,40 @@ pub async fn load(model: &Model, asked: FolderUpdate) -> Result<(NewWeights, Has
         Ok((weights.into(), found))
     };
     blocking(read).await.map_err(ApiError::internal)?
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::body::Body;
+    use axum::extract::{Request, State};
+    use axum::http::StatusCode;
+    use axum::http::header::CONTENT_TYPE;
+    use futures::FutureExt;
+    use serde_json::json;
+
+    use super::super::{UploadQuery, update};
+    use crate::rollout::stand_in::{engine, server_of, taken};
+    use crate::serving::limits::Limits;
+    use crate::serving::query::Query;
+
+    #[test]
+    fn while_weights_are_still_read_whose_client_has_gone_no_others_are() {
+        let service = server_of(engine(), Limits::default());
+        let (runtime, give_back) = taken();
+        let load = || {
+            let body = json!({"path": "/nowhere", "weight_version": 1}).to_string();
+            let request = Request::post("/update_weights").header(CONTENT_TYPE, "application/json");
+            let request = request.body(Body::from(body)).unwrap();
+            update(State(service.clone()), Query(UploadQuery::default()), request)
+        };
+        runtime.block_on(async {
+            assert!(load().now_or_never().is_none(), "they are read aside");
+            let again = load().now_or_never().unwrap().unwrap_err();
+            assert_eq!(again.status, StatusCode::CONFLICT, "{again}");
+            drop(give_back);
+            service.updates.none().await;
+            let error = load().await.unwrap_err();
+            assert!(error.message.contains("/nowhere is no folder"), "{error}");
+        });
+    }
 }

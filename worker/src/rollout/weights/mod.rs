@@ -10,6 +10,7 @@ pub mod incoming;
 pub mod source;
 pub mod upload;
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use axum::Json;
@@ -27,6 +28,7 @@ use self::incoming::most_bytes;
 use super::follow::Follower;
 use super::protocol::wrong;
 use super::service::Service;
+use super::updates::Update;
 use crate::engine::staging::NewWeights;
 use crate::serving::body;
 use crate::serving::error::ApiError;
@@ -165,8 +167,9 @@ pub async fn update(
         attempt: query.attempt,
         version: asked.weight_version.number()?,
     };
-    let read = folder::load(service.model()?, asked);
-    replace(&service, policy, read).await.map(Json)
+    let update = Arc::new(service.updates.begin()?);
+    let read = folder::load(service.model()?, asked, update.clone());
+    replace(&service, policy, update, read).await.map(Json)
 }
 
 /// Takes the weights of a stream, whoever sends it.
@@ -176,7 +179,7 @@ where
     E: std::fmt::Display,
 {
     let read = upload::receive(service.model()?, stream, service.limits.body_timeout);
-    replace(service, policy, read).await
+    replace(service, policy, Arc::new(service.updates.begin()?), read).await
 }
 
 /// Takes what changed since the weights of digest `base`.
@@ -200,16 +203,16 @@ where
         let (changes, hash) = delta::arrival::receive(&model.config, stream, service.limits.body_timeout).await?;
         Ok((NewWeights::Changes(changes), delta::digest_after(base, hash)))
     };
-    replace(service, policy, read).await
+    replace(service, policy, Arc::new(service.updates.begin()?), read).await
 }
 
-/// Reads weights aside, then swaps; one update at a time.
+/// Reads weights aside, then swaps, as `update`: one at a time, until what still reads when the client has gone has ended too.
 async fn replace(
     service: &Service,
     policy: PolicyVersion,
+    _update: Arc<Update>,
     read: impl Future<Output = Result<(NewWeights, Hash), ApiError>>,
 ) -> Result<LoadedWeights, ApiError> {
-    let _update = service.updates.begin()?;
     service.newest_attempt.admit(policy.attempt)?;
     let limit = limit(service)?;
     let read = tokio::time::timeout(limit, read).await;
