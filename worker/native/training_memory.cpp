@@ -4,7 +4,6 @@
 #include <atomic>
 #include <cstdint>
 #include <cstdlib>  // defines __GLIBC__ where it is glibc's
-#include <limits>
 
 #ifdef __GLIBC__
 #include <malloc.h>
@@ -62,9 +61,9 @@ HugePages* huge_pages = nullptr;
 // Keeps freed tensors on the heap for the next ones. Returns whether the allocator agreed: it must be glibc's.
 extern "C" bool ppo_training_keep_memory() {
 #ifdef __GLIBC__
-  // Tensors lie on the heap and not in mappings of their own; its top is not given back unasked, and grows by 64 MiB at a time.
-  // One heap serves all threads, so that what one frees another can use.
-  const bool agreed = mallopt(M_MMAP_MAX, 0) && mallopt(M_TRIM_THRESHOLD, std::numeric_limits<int>::max()) &&
+  // Tensors lie on the heap and not in mappings of their own; its top is not given back unasked (the greatest int would still be a
+  // threshold, of 2 GiB), and grows by 64 MiB at a time. One heap serves all threads, so that what one frees another can use.
+  const bool agreed = mallopt(M_MMAP_MAX, 0) && mallopt(M_TRIM_THRESHOLD, -1) &&
                       mallopt(M_TOP_PAD, 64 << 20) && mallopt(M_ARENA_MAX, 1);
   // For as long as the process lives.
   if (agreed) c10::SetCPUAllocator(huge_pages = new HugePages(c10::GetCPUAllocator()), 1);

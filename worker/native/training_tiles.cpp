@@ -125,7 +125,9 @@ static void sweep(const Groups<T, kLeftIsCommon>& common, int64_t c, const Group
                   int64_t blocks, float* sums, const Result<R>& result) {
   const int64_t parts = std::max<int64_t>(1, (blocks + kBlocks<T> / 2) / kBlocks<T>);
   Ahead ahead;
-  if (c + 2 < common.count()) ahead = Ahead(common.at(c + 2), 2 * common.bytes(), (end - begin + 1) / 2 * blocks);
+  // Of rows that lie where a slice of each is multiplied, what comes next is no piece of memory.
+  const bool is_piece = !common.as_they_lie() || common.line() == blocks * kLineBytes;
+  if (is_piece && c + 2 < common.count()) ahead = Ahead(common.at(c + 2), 2 * common.bytes(), (end - begin + 1) / 2 * blocks);
   for (int64_t part = 0; part < parts; part++) {
     const int64_t start = blocks * part / parts, count = blocks * (part + 1) / parts - start;
     // A group that has no neighbour is multiplied twice, and the second result left.

@@ -34,7 +34,7 @@ pub struct Cli {
 /// Options of every command.
 #[derive(Debug, Args)]
 struct MachineArgs {
-    /// Threads that tensor operations use. Default: the cores this process may use.
+    /// Threads that tensor operations use. Default: the cores that this process may use, no more than its container's CPU limit.
     #[arg(long, global = true, env = "PPO_THREADS", value_parser = clap::value_parser!(u16).range(1..))]
     threads: Option<u16>,
     /// Form of the log on standard error.
@@ -99,7 +99,12 @@ const FAILED: u8 = 1;
 /// Runs the command; the exit status is 0, 1 (failed), 2 (bad input) or 3 (diverged), and 75 for a pod that was asked to stop.
 pub fn run(cli: Cli) -> u8 {
     // What multiplies through libtorch for long. An engine's threads have a way to wait of their own, and it is to be ready soon.
-    if let Command::Run(_) | Command::Actor(_) | Command::Reference(_) | Command::Sft(_) | Command::Rm(_) = cli.command
+    if let Command::Run(_)
+    | Command::Actor(_)
+    | Command::Reference(_)
+    | Command::Reward(_)
+    | Command::Sft(_)
+    | Command::Rm(_) = cli.command
     {
         threads::spin_briefly();
     }
@@ -112,9 +117,7 @@ pub fn run(cli: Cli) -> u8 {
         return FAILED;
     }
     descriptors::raise();
-    if let Some(threads) = cli.machine.threads {
-        tch::set_num_threads(i32::from(threads));
-    }
+    threads::set_count(cli.machine.threads);
     let done = |outcome: anyhow::Result<()>| outcome.map(|()| 0);
     let outcome = match cli.command {
         // Interrupted or not, it did what the person at the terminal asked for.

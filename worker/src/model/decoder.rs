@@ -22,6 +22,9 @@ const ROW_STEP: usize = 64;
 const WIDE_ROW_STEP: usize = 16;
 const WIDE: i64 = 512;
 
+/// Ids behind a vocabulary that a [companion](Decoder::take_unknown) takes: a policy's embedding is filled up to a multiple of some hundreds.
+pub const MOST_UNKNOWN: i64 = 4096;
+
 /// A decoder over [`Weights`] that it shares: an in-place update of a tensor is an update of the model.
 #[derive(Debug)]
 pub struct Decoder {
@@ -35,6 +38,8 @@ pub struct Decoder {
     /// Radians per position, `[head_dim / 2]`, float32.
     frequencies: Tensor,
     checkpointing: bool,
+    /// Ids behind the vocabulary that it takes.
+    unknown: i64,
 }
 
 /// What all layers need to know of the batch.
@@ -147,6 +152,7 @@ impl Decoder {
             embedding,
             lm_head,
             checkpointing: false,
+            unknown: 0,
         })
     }
 
@@ -174,6 +180,18 @@ impl Decoder {
     /// work, the same gradients.
     pub fn set_activation_checkpointing(&mut self, on: bool) {
         self.checkpointing = on;
+    }
+
+    /// Takes ids behind its vocabulary from now on, [`MOST_UNKNOWN`] of them, as rows of zeros, in the embedding and in the output projection. The
+    /// embedding of a policy may have rows for which its tokenizer has no token, and more of them than that of a critic or reference of the same
+    /// family (Qwen2.5-7B has 152064, Qwen2.5-1.5B 151936): a policy that draws one of these is answered for, and the run goes on.
+    pub fn take_unknown(&mut self) {
+        self.unknown = MOST_UNKNOWN;
+    }
+
+    /// Whether it [takes](Self::take_unknown) ids behind its vocabulary.
+    pub fn takes_unknown(&self) -> bool {
+        self.unknown > 0
     }
 
     /// Where it computes.
@@ -231,7 +249,7 @@ impl Decoder {
     /// Hidden states of `read`, or of all tokens and their filler.
     fn forward(&self, batch: &TokenBatch, read: Option<&Tensor>) -> Result<Tensor> {
         ensure!(
-            batch.greatest < self.config.vocab,
+            batch.greatest < self.config.vocab + self.unknown,
             "token id {} is outside the vocabulary of {}",
             batch.greatest,
             self.config.vocab
@@ -244,13 +262,23 @@ impl Decoder {
             ragged: Ragged::new(&batch.lengths, batch.boundaries),
         };
         let ids = batch.ids.f_constant_pad_nd(filler)?;
-        let mut hidden = training::embed(&self.embedding, &ids)?;
+        let mut hidden = self.embed(&ids, batch.greatest)?;
         let (last, before) = self.layers.split_last().context("a decoder has at least one layer")?;
         for layer in before {
             hidden = self.layer(layer, &hidden, &shared, None)?;
         }
         hidden = self.layer(last, &hidden, &shared, read)?;
         self.norm.forward(&hidden)
+    }
+
+    /// `[rows]` to `[rows, hidden]`, zeros for ids that have no row.
+    fn embed(&self, ids: &Tensor, greatest: i64) -> Result<Tensor> {
+        let vocab = self.config.vocab;
+        if greatest < vocab {
+            return training::embed(&self.embedding, ids);
+        }
+        let known = ids.f_lt(vocab)?.f_unsqueeze(1)?.f_to_kind(self.embedding.kind())?;
+        Ok(training::embed(&self.embedding, &ids.f_clamp_max(vocab - 1)?)?.f_mul(&known)?)
     }
 
     fn layer(&self, layer: &Layer, input: &Tensor, batch: &Batch, read: Option<&Tensor>) -> Result<Tensor> {

@@ -67,10 +67,10 @@ impl ValueModel {
         );
         let head = Linear::new(weights, "score")?;
         ensure!(head.bias.is_some(), "tensor {SCORE_BIAS} is missing");
-        Ok(Self {
-            decoder: Decoder::new(config, weights)?,
-            head,
-        })
+        let mut decoder = Decoder::new(config, weights)?;
+        // Its ids are the policy's.
+        decoder.take_unknown();
+        Ok(Self { decoder, head })
     }
 
     /// Value of each token's state, `[tokens]`, float32.
@@ -119,7 +119,10 @@ impl RewardModel {
     pub fn load(folder: &Path, target: impl Into<Target>) -> Result<Self> {
         let config = Self::configuration(folder)?;
         let weights = Weights::load(folder, &config, target)?;
-        Self::new(&config, &weights)
+        let mut model = Self::new(&config, &weights)?;
+        // Ids may be a policy's.
+        model.decoder.take_unknown();
+        Ok(model)
     }
 
     /// What the folder of a reward model says of it.

@@ -58,8 +58,13 @@ pub fn token_logprobs(
         hidden.f_constant_pad_nd([0, 0, 0, filler])?,
         targets.f_constant_pad_nd([0, filler])?,
     );
-    let at = |temperature| training::token_logprobs(&hidden, &head.weight, &targets, temperature, kept_bytes);
-    let (logprobs, tempered) = at(temperature)?;
+    let known = known(decoder, &targets)?;
+    let in_vocabulary = known.as_ref().unwrap_or(&targets);
+    let at = |temperature| training::token_logprobs(&hidden, &head.weight, in_vocabulary, temperature, kept_bytes);
+    let (mut logprobs, tempered) = at(temperature)?;
+    if known.is_some() {
+        logprobs = without_row(&logprobs, (&hidden, &head.weight), &targets, temperature)?;
+    }
     let entropy = match entropy {
         Some(wanted) if wanted.temperature != temperature => {
             // One pass has one temperature: this is the output projection once more, forward only where nobody learns from it.
@@ -73,6 +78,29 @@ pub fn token_logprobs(
         logprobs: real(logprobs)?,
         entropy: entropy.map(real).transpose()?,
     })
+}
+
+/// Targets with the vocabulary's last one for those [behind it](Decoder::take_unknown); None where there are no such.
+fn known(decoder: &Decoder, targets: &Tensor) -> Result<Option<Tensor>> {
+    let vocab = decoder.config().vocab;
+    if !decoder.takes_unknown() || targets.numel() == 0 || targets.f_max()?.int64_value(&[]) < vocab {
+        return Ok(None);
+    }
+    Ok(Some(targets.f_clamp_max(vocab - 1)?))
+}
+
+/// `logprobs` `[rows]`, which are the last token's for `targets` behind the vocabulary: there those of a token whose logit is 0.
+fn without_row(
+    logprobs: &Tensor,
+    (hidden, weight): (&Tensor, &Tensor),
+    targets: &Tensor,
+    temperature: f64,
+) -> Result<Tensor> {
+    let (vocab, _) = weight.size2()?;
+    let logit = training::wide_linear(hidden, &weight.f_narrow(0, vocab - 1, 1)?, None)?;
+    let logit = logit.f_squeeze_dim(1)?.f_div_scalar(temperature)?;
+    let behind = targets.f_ge(vocab)?;
+    Ok(logprobs.f_sub(&logit.f_mul(&behind.f_to_kind(logit.kind())?)?)?)
 }
 
 /// The most likely token of each row of hidden states, the first of several: `[rows]`, int64. Logits are float32, as those
@@ -100,6 +128,7 @@ mod tests {
     use tch::Kind;
 
     use super::*;
+    use crate::model::{ModelConfig, TokenBatch, Weights};
     use crate::native::random;
 
     /// Hidden states, a projection wide enough for several slices, targets, and weights of the loss's two terms.
@@ -187,6 +216,37 @@ mod tests {
             let tokens = likeliest_of(&hidden, &weight, most_bytes).unwrap();
             assert_eq!(Vec::<i64>::try_from(tokens).unwrap(), [9; 5]);
         }
+    }
+
+    #[test]
+    fn an_id_behind_a_companions_vocabulary_is_a_row_of_zeros() {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/llama");
+        let config = ModelConfig::read(folder.as_ref()).unwrap();
+        let weights = Weights::random(&config, Kind::Float, 1).unwrap();
+        let mut decoder = Decoder::new(&config, &weights).unwrap();
+        let _no_grad = tch::no_grad_guard();
+        let behind = config.vocab + 7;
+        let batch = TokenBatch::new(&[vec![1, 2, u32::try_from(behind).unwrap(), 3]]).unwrap();
+        let refused = decoder.hidden(&batch).unwrap_err().to_string();
+        assert!(refused.contains("is outside the vocabulary"), "{refused}");
+
+        decoder.take_unknown();
+        let hidden = decoder.hidden(&batch).unwrap();
+        let targets = Tensor::from_slice(&[2, behind, 3, 4]);
+        let found = token_logprobs(&decoder, &hidden, &targets, 0.7, None).unwrap().logprobs;
+        let logits = decoder.logits(&hidden).unwrap() / 0.7;
+        // What its row of the output projection would give, which has no part in the sum either.
+        let padded = logits.constant_pad_nd([0, 8]);
+        let expected = padded.gather(1, &targets.unsqueeze(1), false).squeeze_dim(1) - logits.logsumexp(-1, false);
+        assert!(distance(&found, &expected) < 1e-5, "{found} is not {expected}");
+        // The embedding's row, too: what comes before it is as it was, and what comes after is not that of another token.
+        let of = |id: i64| {
+            let batch = TokenBatch::new(&[vec![1, 2, u32::try_from(id).unwrap(), 3]]).unwrap();
+            decoder.hidden(&batch).unwrap()
+        };
+        let other = of(config.vocab - 1);
+        assert!(distance(&hidden.narrow(0, 0, 2), &other.narrow(0, 0, 2)) < 1e-6);
+        assert!(hidden.get(3) != other.get(3) && hidden.get(3) == of(behind + 1).get(3));
     }
 
     #[test]

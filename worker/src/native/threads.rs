@@ -1,5 +1,7 @@
 //! OpenMP's teams of threads.
 
+use std::num::NonZero;
+
 use tokio::task::JoinError;
 
 unsafe extern "C" {
@@ -29,6 +31,21 @@ pub fn spin_briefly() {
         let mut anew = std::process::Command::new(program);
         let _why_not = anew.arg0(name).args(arguments).env("GOMP_SPINCOUNT", SPINS).exec();
     }
+}
+
+/// How many threads compute: as many as are asked for, else no more than this process may use. Of a container's limit (`cpu.max` of its
+/// cgroup) OpenMP knows nothing: on a node of 64 cores it would make 64 threads that share the time of four, and wait for each other most of it.
+pub fn set_count(asked: Option<u16>) {
+    let may_use = std::thread::available_parallelism().ok();
+    if let Some(count) = count(asked, may_use, tch::get_num_threads()) {
+        tch::set_num_threads(count);
+    }
+}
+
+/// None: libtorch's own count stays.
+fn count(asked: Option<u16>, may_use: Option<NonZero<usize>>, of_libtorch: i32) -> Option<i32> {
+    let limit = may_use.and_then(|cores| i32::try_from(cores.get()).ok());
+    asked.map(i32::from).or(limit.filter(|limit| *limit < of_libtorch))
 }
 
 /// Ends the team of threads that the calling thread's parallel work made; the next such work makes a new one (50 us). A thread
@@ -65,6 +82,16 @@ mod tests {
         let tasks = std::fs::read_dir("/proc/self/task").unwrap();
         let names = tasks.filter_map(|task| std::fs::read_to_string(task.unwrap().path().join("comm")).ok());
         names.filter(|found| found.trim() == name).count()
+    }
+
+    #[test]
+    fn no_more_threads_compute_than_a_limit_lets_run_unless_more_are_asked_for() {
+        let cores = NonZero::new;
+        assert_eq!(count(None, cores(4), 64), Some(4));
+        // Cores with two threads each count once in libtorch.
+        assert_eq!(count(None, cores(8), 4), None);
+        assert_eq!(count(None, None, 4), None);
+        assert_eq!(count(Some(16), cores(4), 64), Some(16));
     }
 
     #[test]

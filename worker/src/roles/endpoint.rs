@@ -172,8 +172,8 @@ impl Endpoint {
         deadline: Duration,
     ) -> Result<(), CallError> {
         let path = update_path(publication.policy(version));
-        let replaced = || self.failed(&path, "another version is published by now".into(), true);
-        let reading = publication.read(version).ok_or_else(replaced)?;
+        let reading = publication.read(version);
+        let reading = reading.ok_or_else(|| self.failed(&path, "another version is published by now".into(), true))?;
         let began = Instant::now();
         if let Some((delta, base)) = reading.delta_for(self.name()) {
             let pieces = reading.pieces(&delta).map(Ok::<_, Infallible>);
@@ -189,8 +189,7 @@ impl Endpoint {
             }
         }
         let unread = |error: anyhow::Error| self.failed(&path, format!("the weights cannot be read: {error:#}"), false);
-        let again = publication.read(version).ok_or_else(replaced)?;
-        let stream = again.stream().map_err(unread)?;
+        let stream = reading.stream().map_err(unread)?;
         let left = deadline.saturating_sub(began.elapsed());
         let loaded = self.send_stream(Body::wrap_stream(stream), &path, left).await?;
         reading.note_held(self.name(), loaded);

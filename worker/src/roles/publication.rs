@@ -61,17 +61,23 @@ struct Held {
 
 /// The weights of a version, to be read while they are published.
 pub struct Reading {
-    shared: Arc<Shared>,
-    number: u64,
-    /// Their version.
-    pub version: u64,
-    /// They may be the trained tensors themselves: what they hold is read [while they are open](Self::while_open).
+    /// Through which they are read.
+    pub gate: Gate,
+    /// They may be the trained tensors themselves: what they hold is read [while they are open](Gate::while_open).
     pub weights: MergedWeights,
     source: Arc<Source>,
     delta: Option<Delta>,
 }
 
-impl Reading {
+/// Lets one publication be read, and no other.
+#[derive(Clone)]
+pub struct Gate {
+    shared: Arc<Shared>,
+    number: u64,
+    version: u64,
+}
+
+impl Gate {
     /// Runs `read` while nothing changes the tensors.
     ///
     /// # Errors
@@ -86,19 +92,21 @@ impl Reading {
         read()
     }
 
-    /// A piece of them, or a tensor, went to an engine.
+    /// A piece of the weights, or a tensor, went to an engine.
     pub fn count_taken(&self) {
         self.shared.taken.fetch_add(1, Ordering::Relaxed);
     }
+}
 
+impl Reading {
     /// The engine in `pod` has them by now, and says what that is.
     pub fn note_held(&self, pod: &str, loaded: LoadedWeights) {
-        let mut held = self.shared.held.lock();
+        let mut held = self.gate.shared.held.lock();
         match loaded.digest.filter(|_| loaded.takes_delta) {
             Some(digest) => held.insert(
                 pod.to_owned(),
                 Held {
-                    number: self.number,
+                    number: self.gate.number,
                     digest,
                 },
             ),
@@ -110,34 +118,32 @@ impl Reading {
     /// differs. What it has is in doubt until it [says](Self::note_held) so again.
     pub fn delta_for(&self, pod: &str) -> Option<(Delta, String)> {
         let delta = self.delta.clone()?;
-        let held = self.shared.held.lock().remove(pod);
-        let held = held.filter(|held| held.number + 1 == self.number)?;
+        let held = self.gate.shared.held.lock().remove(pod);
+        let held = held.filter(|held| held.number + 1 == self.gate.number)?;
         Some((delta, held.digest))
     }
 
     /// A delta for the network.
     pub fn pieces(&self, delta: &Delta) -> impl Iterator<Item = Bytes> + Send + use<> {
-        let shared = self.shared.clone();
-        delta.pieces().inspect(move |_| {
-            shared.taken.fetch_add(1, Ordering::Relaxed);
-        })
+        let gate = self.gate.clone();
+        delta.pieces().inspect(move |_| gate.count_taken())
     }
 
     /// All of them, as [`frame`] has them.
     ///
     /// # Errors
     /// When a tensor is of a kind that is not sent.
-    pub fn stream(self) -> Result<PieceStream> {
-        let mut pieces = frame::pieces_of(self.source.clone())?;
+    pub fn stream(&self) -> Result<PieceStream> {
+        let (gate, mut pieces) = (self.gate.clone(), frame::pieces_of(self.source.clone())?);
         let (sender, receiver) = tokio::sync::mpsc::channel(PIECES_AHEAD);
         // Tensors are read where blocking is allowed; a receiver that is gone ends it.
         tokio::task::spawn_blocking(move || {
-            while let Some(piece) = self.while_open(|| pieces.next().transpose()).transpose() {
+            while let Some(piece) = gate.while_open(|| pieces.next().transpose()).transpose() {
                 let is_last = piece.is_err();
                 if sender.blocking_send(piece.map_err(std::io::Error::other)).is_err() || is_last {
                     return;
                 }
-                self.count_taken();
+                gate.count_taken();
             }
         });
         Ok(ReceiverStream::new(receiver))
@@ -209,9 +215,11 @@ impl Publication {
         let latest = self.0.latest.lock();
         let latest = latest.as_ref()?;
         (latest.version == version && latest.number == open).then(|| Reading {
-            shared: self.0.clone(),
-            number: open,
-            version,
+            gate: Gate {
+                shared: self.0.clone(),
+                number: open,
+                version,
+            },
             weights: latest.weights.shallow_clone(),
             source: latest.source.clone(),
             delta: latest.delta.clone(),
@@ -247,7 +255,7 @@ impl Publication {
     /// # Errors
     /// When a tensor is of a kind that is not sent.
     pub fn stream(&self, version: u64) -> Result<Option<PieceStream>> {
-        self.read(version).map(Reading::stream).transpose()
+        self.read(version).map(|reading| reading.stream()).transpose()
     }
 }
 

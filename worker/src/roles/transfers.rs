@@ -242,9 +242,9 @@ impl Sending {
         let here = spawn_blocking(move || {
             let reading = publication.read(version).context("it is no longer published")?;
             reading.weights.iter().try_for_each(|(name, tensor)| {
-                reading
-                    .while_open(|| group.broadcast(&tensor.merge()?, 0))
-                    .inspect(|()| reading.count_taken())
+                let gate = &reading.gate;
+                gate.while_open(|| group.broadcast(&tensor.merge()?, 0))
+                    .inspect(|()| gate.count_taken())
                     .with_context(|| format!("sending {name}"))
             })
         });

@@ -78,6 +78,8 @@ impl Run {
 
     fn train(&mut self) -> Result<()> {
         self.show_engine();
+        // As the run before knew when it made its checkpoint.
+        self.checkpoints.awaits(self.step_awaiting_score());
         self.evaluate_before()?;
         self.finish_interrupted_evaluation()?;
         while self.roles.trainer.steps_done < self.roles.trainer.total_steps {

@@ -106,6 +106,9 @@ impl Exposition {
         for (stage, seconds) in report.stage_seconds() {
             self.stage_seconds.with_label_values(&[stage.name()]).observe(seconds);
         }
+        // What a step has no number for shows none, and not that of a step before.
+        self.reward_source.reset();
+        self.extra.reset();
         for (name, value) in &report.extra {
             match reward_source(name) {
                 Some(source) => self.reward_source.with_label_values(&[source]).set(*value),
@@ -255,6 +258,22 @@ mod tests {
         let text = exposition.text().unwrap();
         assert!(text.contains("ppo_policy_loss NaN"), "{text}");
         assert!(!text.contains("ppo_value_loss"), "{text}");
+    }
+
+    #[test]
+    fn a_number_that_a_step_does_not_have_is_not_that_of_the_step_before() {
+        let exposition = Exposition::new("run").unwrap();
+        for (step, name) in [(1, "reward/remote/latency"), (2, "reward/exact")] {
+            let mut report = StepReport {
+                step,
+                ..StepReport::default()
+            };
+            report.extra.insert(name.into(), 0.5);
+            exposition.step(&report).unwrap();
+        }
+        let text = exposition.text().unwrap();
+        assert!(text.contains("ppo_reward_source{source=\"exact\"} 0.5"), "{text}");
+        assert!(!text.contains("latency"), "{text}");
     }
 
     #[test]

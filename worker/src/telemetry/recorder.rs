@@ -92,6 +92,12 @@ impl Recorder {
             // Of a run that ended, and goes on because it is longer now: it compares with weights that are not the last any more.
             remove_comparison(&dir)?;
         }
+        let evaluations = JsonLines::open(&dir.evaluation(), completed_steps)?;
+        // The newest of before an interruption is still the last one.
+        if let Some(last) = jsonl::read::<EvaluationReport>(&dir.evaluation())?.records.last() {
+            watched.live.evaluated(last);
+            watched.exposition.evaluation(last)?;
+        }
         let tensorboard = match config.telemetry.tensorboard {
             true => Some(EventFile::create(&dir.tensorboard(), completed_steps)?),
             false => None,
@@ -102,7 +108,7 @@ impl Recorder {
             step: completed_steps,
             total_steps,
             metrics: JsonLines::open(&dir.metrics(), completed_steps)?,
-            evaluations: JsonLines::open(&dir.evaluation(), completed_steps)?,
+            evaluations,
             samples: JsonLines::open(&dir.samples(), completed_steps)?,
             events: JsonLines::open(&dir.events(), u64::MAX)?,
             tensorboard,

@@ -259,6 +259,16 @@ fn a_resumed_run_has_one_line_per_step_in_every_file() {
     drop(killed);
     let mut resumed = open(folder.path(), Profile::Default, 4);
     resumed.event("resumed", "from the checkpoint of step 4").unwrap();
+    let (live, shown) = (
+        resumed.watched().live.report(),
+        resumed.watched().exposition.text().unwrap(),
+    );
+    assert_eq!(
+        live.progress.evaluation_score,
+        Some(0.5),
+        "of step 4: it is still the last one"
+    );
+    assert!(shown.contains("\nppo_evaluation_score 0.5\n"), "{shown}");
     play(&mut resumed, 5..=9);
     for file in [
         resumed.dir().metrics(),
