@@ -37,7 +37,7 @@ libtorch: tools # libtorch 2.11.0 without CUDA, once per machine
 cluster: go ## the Kubernetes that the tests run against, built once per machine (twenty to forty minutes on two cores)
 	@tests/cluster/build
 
-cuda-shim: libtorch # what the worker loads where there is a GPU: CUDA graphs, streams and our kernels; half a minute, nvcc comes from PyPI
+cuda-shim: libtorch ## what the worker loads where there is a GPU: CUDA graphs, streams and our kernels; half a minute, nvcc comes from PyPI
 	@$(PYTHON) worker/native/cuda/build.py "$(RELEASE)/libppo_cuda.so"
 
 release: libtorch ## the worker as it is shipped

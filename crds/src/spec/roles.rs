@@ -146,8 +146,8 @@ pub struct RolloutSpec {
     pub gpus_per_replica: u32,
     /// Number format of an engine's weights, activations and cache: `bfloat16` or `float32`. The actor publishes its weights in
     /// `model.dtype`, and an engine of another format converts them as they arrive, so it draws from a policy that is rounded otherwise than
-    /// the actor's. The actor learns by log-probs of its own; how far those of the engine are from them are the metrics `logprob_difference`
-    /// and `logprob_difference_max`, and `algorithm.truncatedImportanceSampling` weighs samples for it. A run on one machine may go on from a
+    /// the actor's. The actor learns by log-probs of its own; how far those of the engine are from them are the metrics `ppo_logprob_difference`
+    /// and `ppo_logprob_difference_max`, and `algorithm.truncatedImportanceSampling` weighs samples for it. A run on one machine may go on from a
     /// checkpoint with another one, as with another `engine`, and says so; in a cluster it is fixed with the job. Default: `model.dtype`.
     /// verl `actor_rollout_ref.rollout.dtype`, vLLM `dtype`; OpenRLHF has one for all models, `ds.param_dtype`, and TRL no setting of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]

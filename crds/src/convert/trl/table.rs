@@ -94,7 +94,8 @@ pub const COMMON: &[Row] = &[
     computed(&["save_steps"], &["checkpoint.everySteps"], "steps are rollout batches here").or("500"),
     computed(&["save_strategy"], &["checkpoint.everySteps"], "`no` saves at the end only").or("steps"),
     field(&["save_total_limit"], &["checkpoint.keep"], CountOrOff),
-    field(&["load_best_model_at_end"], &["checkpoint.keepBest"], Truth),
+    field(&["load_best_model_at_end"], &["checkpoint.keepBest"], Truth)
+        .note("keeps the best checkpoint; `model/` is the last step's all the same"),
     needless(
         &["resume_from_checkpoint", "overwrite_output_dir", "save_only_model", "save_safetensors",
           "metric_for_best_model", "greater_is_better", "ignore_data_skip", "save_on_each_node",
