@@ -171,10 +171,7 @@ impl Trainer {
         self.live.enter(Stage::UpdateActor);
         self.rollout.withdraw();
         self.ranks.enter(self.place(Stage::UpdateActor));
-        let mut lesson = Lesson::of(batch);
-        if self.config.algorithm.mask_truncated {
-            lesson = lesson.without_truncated()?;
-        }
+        let lesson = Lesson::taught(batch, &self.config.algorithm)?;
         let given = lesson.give(&self.ranks, self.kl.coef);
         given.with_context(|| self.place(Stage::UpdateActor))?;
         let update = Update {

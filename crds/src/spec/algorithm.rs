@@ -69,7 +69,7 @@ pub struct AlgorithmSpec {
     /// Leaves responses that did not finish by an end-of-sequence token or a stop condition out of the losses of policy, value, KL and
     /// entropy, and out of what these are divided by (DAPO's overlong filtering). Their scores still count in their groups' baselines, and
     /// their tokens in the whitening of advantages. Not with means that count padding (`paddedMean`, the default of alpacafarm). Default
-    /// false. TRL `mask_truncated_completions`, whose dapo and grpo still divide by all tokens and responses.
+    /// false. TRL `mask_truncated_completions`, whose dapo and grpo (0.24) still divide by all tokens and responses.
     #[serde(default)]
     pub mask_truncated: bool,
     /// Corrects for the difference between the policy that drew a token, by the engine's log-prob, and the one that learns from

@@ -38,15 +38,9 @@ pub async fn main(connection: &Connection, args: &RestartRoleArgs) -> Result<()>
         .patch(&args.name, &parameters, &Patch::Merge(patch))
         .await;
     patched.map_err(|error| job::request(connection, "patch").refused(error))?;
-    let from = job
-        .status
-        .as_ref()
-        .and_then(|status| status.progress.as_ref())
-        .and_then(|progress| progress.last_checkpoint);
-    let note = match (args.role, lost, from) {
-        (Role::Actor, Some(lost), _) => format!("; {lost}"),
-        (Role::Actor, None, Some(step)) => format!("; it goes on from the checkpoint of step {step}"),
-        (Role::Actor, None, None) => "; it has no checkpoint and starts at step 0".into(),
+    let note = match (args.role, lost) {
+        (Role::Actor, Some(lost)) => format!("; {lost}"),
+        (Role::Actor, None) => format!("; {}", goes_on(&job)),
         _ => String::new(),
     };
     let role = args.role.name();
@@ -54,6 +48,20 @@ pub async fn main(connection: &Connection, args: &RestartRoleArgs) -> Result<()>
         "ppojob {} asked to restart role {role}{note}. `kubectl ppo status {}` shows its attempt.\n",
         args.name, args.name
     ))
+}
+
+/// Where an actor goes on that is asked to stop: it saves what it has made, and where it cannot, has what it saved last.
+fn goes_on(job: &PpoJob) -> String {
+    let progress = job.status.as_ref().and_then(|status| status.progress.as_ref());
+    let steps = progress.map_or(0, |progress| progress.step);
+    match progress.and_then(|progress| progress.last_checkpoint) {
+        _ if steps == 0 => "it has made no step yet, and starts at step 0".into(),
+        Some(last) if last < steps => {
+            format!("it saves step {steps} first, and goes on from there; its last checkpoint is of step {last}")
+        }
+        Some(last) => format!("it goes on from the checkpoint of step {last}"),
+        None => format!("it saves step {steps} first, and goes on from there; it has no other checkpoint"),
+    }
 }
 
 /// Why the operator would not act on it.
@@ -133,6 +141,23 @@ mod tests {
     #[test]
     fn a_running_role_can_be_restarted() {
         assert_eq!(refusal(&job(json!({"phase": "Running"}), false), Role::Actor), None);
+    }
+
+    #[test]
+    fn an_actor_goes_on_from_the_step_that_it_has_made_where_it_can_save_it() {
+        let said =
+            |progress: serde_json::Value| goes_on(&job(json!({"phase": "Running", "progress": progress}), false));
+        assert!(said(json!({"step": 0})).contains("no step yet"));
+        assert!(said(json!({"step": 9})).starts_with("it saves step 9 first"));
+        let behind = said(json!({"step": 9, "lastCheckpoint": 5}));
+        assert!(
+            behind.starts_with("it saves step 9 first") && behind.ends_with("of step 5"),
+            "{behind}"
+        );
+        assert_eq!(
+            said(json!({"step": 9, "lastCheckpoint": 9})),
+            "it goes on from the checkpoint of step 9"
+        );
     }
 
     #[tokio::test]

@@ -1,6 +1,7 @@
 //! The data that the updates of a step read.
 
 use anyhow::{Context, Result};
+use ppo_crds::run_config::Algorithm;
 use tch::{Device, Kind, Tensor};
 
 use crate::native::device::send;
@@ -30,8 +31,20 @@ pub struct Lesson<'a> {
 }
 
 impl<'a> Lesson<'a> {
+    /// What is learnt of a step's batch.
+    ///
+    /// # Errors
+    /// When memory runs out.
+    pub fn taught(batch: &'a Batch, algorithm: &Algorithm) -> Result<Self> {
+        let lesson = Self::of(batch);
+        match algorithm.mask_truncated {
+            true => lesson.without_truncated(),
+            false => Ok(lesson),
+        }
+    }
+
     /// Of a step's batch, sharing its tensors.
-    pub fn of(batch: &'a Batch) -> Self {
+    fn of(batch: &'a Batch) -> Self {
         let scored = &batch.scored;
         Self {
             samples: scored.samples(),

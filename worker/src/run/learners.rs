@@ -91,6 +91,19 @@ pub fn of_policy<T>(
 }
 
 /// The checkpoint, where it has all weights.
+/// Says where sequences may be longer than the critic was made for.
+fn warn_beyond(config: &RunConfig, critic: &Path) -> Result<()> {
+    let context = named::described("model.critic", ModelConfig::read(critic))?.max_positions;
+    let longest = config.longest_sequence();
+    if context < longest {
+        tracing::warn!(
+            "a sequence may have {longest} tokens, the context of model.critic has {context}: beyond it its values mean little; lower \
+             prompts.maxLength or generation.maxNewTokens"
+        );
+    }
+    Ok(())
+}
+
 fn whole<'a>(config: &RunConfig, checkpoint: Option<&'a Verified>) -> Option<&'a Verified> {
     checkpoint.filter(|_| config.model.adapter.is_none())
 }
@@ -118,6 +131,7 @@ impl Learners<'_> {
                 Some(checkpoint) => ModelConfig::read(&checkpoint.folder.join(CRITIC)),
                 None => {
                     let folder = resolve_location(location).context("model.critic")?;
+                    warn_beyond(config, &folder)?;
                     named::described("model.critic", ModelConfig::read(&folder))
                 }
             };

@@ -8,6 +8,7 @@ use tch::{Kind, Tensor};
 
 use super::score::different;
 use super::{Diverged, Trainer};
+use crate::actor::lesson::Lesson;
 use crate::actor::update::Learnt;
 use crate::engine::FinishReason;
 use crate::ppo::controller::observed_kl;
@@ -177,7 +178,9 @@ fn per_token(report: &mut StepReport, batch: &Batch, algorithm: &Algorithm) -> R
     let difference = mismatch(old_logprobs, rollout_logprobs, mask)?;
     report.set(Metric::LogprobDifference, difference.mean);
     report.set(Metric::LogprobDifferenceMax, difference.max);
-    if let Some(corrected) = corrected(algorithm, old_logprobs, rollout_logprobs, mask)? {
+    // What is left out of the losses has no weight in them.
+    let learnt = Lesson::taught(batch, algorithm)?.mask;
+    if let Some(corrected) = corrected(algorithm, old_logprobs, rollout_logprobs, &learnt)? {
         report.set(Metric::CorrectionOutside, corrected.outside);
         report.set(Metric::CorrectionWeight, corrected.weight);
     }

@@ -177,6 +177,9 @@ fn one_whose_samples_are_still_drawn_stays_when_another_is_measured() {
     checkpoints.save(state(1, None), write).unwrap();
     checkpoints.awaits(Some(1));
     checkpoints.save(state(2, None), write).unwrap();
+    // The run is broken off, and goes on from the second.
+    let mut checkpoints = Checkpoints::open(folder.path().into(), 1, true).unwrap();
+    checkpoints.awaits(Some(1));
     checkpoints.measured(2, 0.1).unwrap();
     assert_eq!(steps(&checkpoints), [1, 2]);
     checkpoints.judge(1, 0.1).unwrap();
