@@ -90,20 +90,19 @@ pub fn of_policy<T>(
     }
 }
 
-/// The checkpoint, where it has all weights.
-/// Says where sequences may be longer than the critic was made for.
-fn warn_beyond(config: &RunConfig, critic: &Path) -> Result<()> {
-    let context = named::described("model.critic", ModelConfig::read(critic))?.max_positions;
-    let longest = config.longest_sequence();
+/// Says where sequences may be longer than the critic was made for. A run that goes on may be without its folder.
+fn warn_beyond(config: &RunConfig, critic: &Path) {
+    let Ok(critic) = ModelConfig::read(critic) else { return };
+    let (context, longest) = (critic.max_positions, config.longest_sequence());
     if context < longest {
         tracing::warn!(
             "a sequence may have {longest} tokens, the context of model.critic has {context}: beyond it its values mean little; lower \
              prompts.maxLength or generation.maxNewTokens"
         );
     }
-    Ok(())
 }
 
+/// The checkpoint, where it has all weights.
 fn whole<'a>(config: &RunConfig, checkpoint: Option<&'a Verified>) -> Option<&'a Verified> {
     checkpoint.filter(|_| config.model.adapter.is_none())
 }
@@ -131,7 +130,6 @@ impl Learners<'_> {
                 Some(checkpoint) => ModelConfig::read(&checkpoint.folder.join(CRITIC)),
                 None => {
                     let folder = resolve_location(location).context("model.critic")?;
-                    warn_beyond(config, &folder)?;
                     named::described("model.critic", ModelConfig::read(&folder))
                 }
             };
@@ -176,6 +174,7 @@ impl Learners<'_> {
     fn critic(&self, location: &Location, actor: &Actor) -> Result<Critic> {
         let config = self.config;
         let folder = resolve_location(location).context("model.critic")?;
+        warn_beyond(config, &folder);
         if let Some(adapter) = &config.model.adapter {
             // Frozen weights of one place are held once.
             let shared = actor.frozen.as_ref().filter(|_| *location == config.model.policy);
