@@ -47,7 +47,9 @@ pub fn finish(draft: &mut Draft) -> Result<(), WrongValue> {
     older_defaults(draft);
     let least = draft.number("actor.min_lr_ratio")?.unwrap_or(0.1);
     schedule::set(draft, "actor.lr_scheduler", Some(least));
-    schedule::warm_up(draft, "actor.lr_warmup_ratio")?;
+    if schedule::warms_up(draft, "actor.lr_scheduler") {
+        schedule::warm_up(draft, "actor.lr_warmup_ratio")?;
+    }
     critic(draft)?;
     if draft.text("ckpt.best_metric_key").is_some_and(|key| key == "none") {
         draft.set("checkpoint.keepBest", false, &draft.source("ckpt.best_metric_key"));

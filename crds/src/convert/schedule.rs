@@ -26,6 +26,12 @@ pub fn set(draft: &mut Draft, name: &str, least: Option<f64>) {
     }
 }
 
+/// Whether the schedule of the setting `name` warms up: transformers' `constant` does not, whatever is said of a warm-up (`get_scheduler` in
+/// optimization.py), and `constant_with_warmup` does.
+pub fn warms_up(draft: &Draft, name: &str) -> bool {
+    draft.text(name).is_none_or(|word| word != "constant")
+}
+
 /// Takes the warm-up's share of all updates from the setting `name`; 0 is none.
 ///
 /// # Errors

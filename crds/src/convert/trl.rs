@@ -70,9 +70,41 @@ pub(super) fn dialect(launcher: &[Word], flags: &[Word]) -> Result<Dialect, Conv
     }
 }
 
+/// A checkpoint each `save_steps` updates, of which a step makes so many.
+fn checkpoints(draft: &mut Draft, updates_per_step: u64) -> Result<(), WrongValue> {
+    let strategy = draft.text("save_strategy").unwrap_or_default();
+    if strategy == "no" {
+        draft.set("checkpoint.everySteps", 0, &draft.source("save_strategy"));
+        return Ok(());
+    }
+    if strategy != "steps" {
+        let why =
+            format!("{strategy} is not available: give checkpoint.everySteps (checkpoint.keepBest keeps the best)");
+        draft.leave("save_strategy", &why);
+    }
+    // A share of all steps, in transformers.
+    if draft
+        .number("save_steps")?
+        .is_some_and(|share| share > 0.0 && share < 1.0)
+    {
+        draft.leave(
+            "save_steps",
+            "is a share of all steps there: give checkpoint.everySteps",
+        );
+        return Ok(());
+    }
+    let save = draft.count_or_off("save_steps")?.unwrap_or(0);
+    let every = save.div_ceil(updates_per_step.max(1));
+    draft.set("checkpoint.everySteps", every, &draft.source("save_steps"));
+    Ok(())
+}
+
 /// Steps of the warm-up, each of so many updates; without any the share of `warmup_ratio` (`get_warmup_steps` in transformers'
 /// training_args.py).
 fn warm_up(draft: &mut Draft, updates: u64) -> Result<(), WrongValue> {
+    if !schedule::warms_up(draft, "lr_scheduler_type") {
+        return Ok(());
+    }
     let name = "warmup_steps";
     match draft.number(name)?.filter(|steps| *steps > 0.0) {
         None => schedule::warm_up(draft, "warmup_ratio")?,
@@ -108,16 +140,7 @@ fn common(draft: &mut Draft, updates_per_step: u64) -> Result<(), WrongValue> {
         let epochs = draft.number("num_train_epochs")?.unwrap_or(3.0).max(0.0).ceil() as u64;
         draft.set("episodes", epochs.max(1), &draft.source("num_train_epochs"));
     }
-    let save = draft
-        .count_or_off("save_steps")?
-        .unwrap_or(0)
-        .div_ceil(updates_per_step.max(1));
-    let never = draft.text("save_strategy").as_deref() == Some("no");
-    draft.set(
-        "checkpoint.everySteps",
-        if never { 0 } else { save },
-        &draft.source(if never { "save_strategy" } else { "save_steps" }),
-    );
+    checkpoints(draft, updates_per_step)?;
     precision(draft)?;
     // What `cosine_with_min_lr` ends at is in lr_scheduler_kwargs, which are not read.
     schedule::set(draft, "lr_scheduler_type", None);

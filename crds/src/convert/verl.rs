@@ -173,7 +173,8 @@ fn batch(draft: &mut Draft) -> Result<(), WrongValue> {
 /// policy rests while `critic_warmup > global_steps`, the first step being 1 (trainer/ppo/ray_trainer.py).
 fn warm_ups(draft: &mut Draft) -> Result<(), WrongValue> {
     let name = "actor_rollout_ref.actor.optim.lr_warmup_steps";
-    if let Some(steps) = draft.count_or_off(name)? {
+    let steps = draft.count_or_off(name)?.filter(|steps| *steps > 0);
+    if let Some(steps) = steps {
         let updates = updates_per_step(draft);
         draft.set(
             "optimizer.warmupUpdates",
@@ -181,8 +182,8 @@ fn warm_ups(draft: &mut Draft) -> Result<(), WrongValue> {
             &format!("{} x {updates} updates per step", draft.source(name)),
         );
     }
-    // As in verl, where steps are not below 0 the share does not count (workers/config/optimizer.py).
-    if draft.count_or_off(name)?.is_none() {
+    // As in verl, where there are steps the share does not count (workers/engine/fsdp/transformer_impl.py).
+    if steps.is_none() {
         schedule::warm_up(draft, "actor_rollout_ref.actor.optim.lr_warmup_steps_ratio")?;
     }
     let name = "trainer.critic_warmup";

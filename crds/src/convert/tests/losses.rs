@@ -59,7 +59,7 @@ fn what_a_job_has_in_place_of_a_word_that_is_not_here_is_said_in_plain_words() {
     let grpo = "trl grpo --model_name_or_path /m --dataset_name /d.jsonl --repetition_penalty 1.05";
     said(Framework::Trl, grpo, "1.05 is not available; the job uses 1.0");
     let aggregation = "actor_rollout_ref.model.path=/m actor_rollout_ref.actor.loss_agg_mode=seq-mean";
-    let message = "seq-mean is not available (these are: token-mean, seq-mean-token-mean, seq-mean-token-sum, seq-mean-token-sum-norm); \
+    let message = "seq-mean is not available (these are: token-mean, seq-mean-token-mean, seq-mean-token-sum, seq-mean-token-sum-norm, token-sum); \
                    see that algorithm.aggregation is what you want";
     said(Framework::Verl, aggregation, message);
     let manifest = converted(Framework::Verl, "actor_rollout_ref.model.path=/m").manifest;

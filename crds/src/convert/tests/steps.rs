@@ -81,6 +81,10 @@ fn a_warm_up_that_is_a_share_of_all_updates_stays_one() {
     assert_eq!(openrlhf(""), (0, Some(0.03)));
     assert_eq!(openrlhf("--lr_warmup_ratio 0.1"), (0, Some(0.1)));
     assert_eq!(openrlhf("--actor.lr_warmup_ratio 0"), (0, None));
+    // transformers' `constant` has none, whatever is said of one.
+    assert_eq!(openrlhf("--actor.lr_scheduler constant"), (0, None));
+    let slow = "--actor.lr_scheduler constant_with_warmup";
+    assert_eq!(openrlhf(slow), (0, Some(0.03)));
     let optim = "actor_rollout_ref.actor.optim";
     let verl = |flags: &str| of(Framework::Verl, &format!("actor_rollout_ref.model.path=/m {flags}"));
     assert_eq!(verl(""), (0, None));
@@ -88,6 +92,7 @@ fn a_warm_up_that_is_a_share_of_all_updates_stays_one() {
     let share = format!("{optim}.lr_warmup_steps_ratio=0.05");
     assert_eq!(verl(&share), (0, Some(0.05)));
     assert_eq!(verl(&format!("{share} {optim}.lr_warmup_steps=-1")), (0, Some(0.05)));
+    assert_eq!(verl(&format!("{share} {optim}.lr_warmup_steps=0")), (0, Some(0.05)));
     assert_eq!(verl(&format!("{share} {optim}.lr_warmup_steps=10")), (40, None));
     let data = "--dataset_name /d.jsonl";
     let ppo = |flags: &str| {
@@ -106,6 +111,9 @@ fn a_warm_up_that_is_a_share_of_all_updates_stays_one() {
         [ppo("--warmup_ratio 0.1"), grpo("--warmup_ratio 0.1")],
         [(0, Some(0.1)); 2]
     );
+    for constant in ["--warmup_ratio 0.1", "--warmup_steps 7"] {
+        assert_eq!(grpo(&format!("{constant} --lr_scheduler_type constant")), (0, None));
+    }
     assert_eq!(
         [ppo("--warmup_steps 0.1"), grpo("--warmup_steps 0.1")],
         [(0, Some(0.1)); 2]

@@ -186,12 +186,38 @@ fn trls_own_launcher_takes_the_number_of_processes_as_accelerate_does() {
     let own = batch("trl grpo --num_processes 4");
     assert_eq!(own.roles.actor.gpus_per_node, 4);
     assert_eq!(own.batch, batch("accelerate launch --num_processes 4 grpo.py").batch);
-    let alone = converted(Framework::Trl, "trl grpo --model_name_or_path a/b");
-    assert!(
-        alone.notes.iter().any(|note| note.subject == "processes"),
-        "{:?}",
-        alone.notes
-    );
+    let of_nodes = batch("deepspeed --num_gpus 2 --num_nodes 2 grpo.py");
+    assert_eq!((of_nodes.roles.actor.nodes, of_nodes.roles.actor.gpus_per_node), (2, 2));
+    assert_eq!(own.batch, of_nodes.batch);
+    for unsaid in ["trl grpo", "deepspeed grpo.py"] {
+        let alone = converted(Framework::Trl, &format!("{unsaid} --model_name_or_path a/b"));
+        assert!(
+            alone.notes.iter().any(|note| note.subject == "processes"),
+            "{:?}",
+            alone.notes
+        );
+    }
+}
+
+#[test]
+fn where_trls_vllm_runs_and_when_it_saves_is_told_where_it_is_not_taken() {
+    let of = |flags: &str| {
+        let command = format!("trl grpo --num_processes 8 --model_name_or_path a/b --dataset_name /d.jsonl {flags}");
+        let Conversion { job, notes, .. } = converted(Framework::Trl, &command);
+        let told = |words: &str| notes.iter().any(|note| note.message.contains(words));
+        let told = [
+            "vllm_mode is server up to 0.29",
+            "epoch is not available",
+            "is a share of all steps",
+        ]
+        .map(told);
+        (job.spec.roles.rollout.replicas, told)
+    };
+    assert_eq!(of("--use_vllm true"), (1, [true, false, false]));
+    assert_eq!(of("--use_vllm true --vllm_mode colocate"), (8, [false; 3]));
+    assert_eq!(of("--save_strategy epoch").1, [false, true, false]);
+    assert_eq!(of("--save_steps 0.1").1, [false, false, true]);
+    assert_eq!(of("--save_strategy no --save_steps 0.1").1, [false; 3]);
 }
 
 #[test]

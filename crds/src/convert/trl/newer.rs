@@ -12,6 +12,16 @@ pub(super) fn learning_rate(draft: &mut Draft) {
     );
 }
 
+/// Where vLLM runs (grpo_config.py of 0.29 and 1.0).
+pub(super) fn where_vllm_runs(draft: &mut Draft) {
+    unless_given(
+        draft,
+        &["vllm_mode"],
+        "vllm_mode is server up to 0.29, which is taken: one engine; since 1.0 it is colocate, an engine on each process' GPU: with a newer \
+         version give roles.rollout.replicas",
+    );
+}
+
 /// What vLLM's correction is where no flag is given that only newer versions have (grpo_config.py of 0.24 to 1.16).
 pub(super) fn correction(draft: &mut Draft) {
     draft.leave(

@@ -123,6 +123,7 @@ fn online(draft: &mut Draft) -> Result<(), WrongValue> {
     if draft.truth("use_vllm")? {
         let each = draft.count("vllm_tensor_parallel_size")?.unwrap_or(1).max(1);
         let colocated = draft.text("vllm_mode").as_deref() == Some("colocate");
+        newer::where_vllm_runs(draft);
         draft.set("roles.rollout.engine", "vllm", &draft.source("use_vllm"));
         draft.set(
             "roles.rollout.gpusPerReplica",

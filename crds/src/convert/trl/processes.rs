@@ -2,20 +2,23 @@
 
 use crate::convert::draft::{Draft, WrongValue};
 
-/// accelerate counts all processes, torchrun those of a node.
+/// Of a node, by torchrun and deepspeed.
+const OF_A_NODE: [&str; 2] = ["--nproc_per_node", "--num_gpus"];
+
+/// accelerate counts all processes, torchrun and deepspeed those of a node.
 pub(super) fn processes(draft: &Draft) -> Result<u64, WrongValue> {
     let given = draft.count("num_processes")?;
     if let Some(all) = given.or_else(|| launcher_value(draft, "--num_processes")) {
         return Ok(all.max(1));
     }
-    let of_a_node = launcher_value(draft, "--nproc_per_node").unwrap_or(1);
-    Ok(of_a_node.saturating_mul(nodes(draft)?).max(1))
+    let of_a_node = OF_A_NODE.iter().find_map(|flag| launcher_value(draft, flag));
+    Ok(of_a_node.unwrap_or(1).saturating_mul(nodes(draft)?).max(1))
 }
 
 /// Machines that the launcher starts processes on.
 pub(super) fn nodes(draft: &Draft) -> Result<u64, WrongValue> {
     let of_launcher = || {
-        let flags = ["--num_machines", "--nnodes"];
+        let flags = ["--num_machines", "--nnodes", "--num_nodes"];
         flags.iter().find_map(|flag| launcher_value(draft, flag))
     };
     let nodes = draft.count("num_machines")?.or_else(of_launcher);
@@ -24,9 +27,9 @@ pub(super) fn nodes(draft: &Draft) -> Result<u64, WrongValue> {
 
 /// Says that the number of processes is not known, where a launcher has more than one by its file or by itself.
 pub(super) fn unknown_processes(draft: &mut Draft) {
-    let flags = ["--num_processes", "--nproc_per_node"];
-    let is_said = draft.is_given("num_processes") || flags.iter().any(|flag| launcher_value(draft, flag).is_some());
-    let launches = |word: &String| ["accelerate", "torchrun", "trl"].contains(&word.as_str());
+    let mut flags = ["--num_processes"].iter().chain(&OF_A_NODE);
+    let is_said = draft.is_given("num_processes") || flags.any(|flag| launcher_value(draft, flag).is_some());
+    let launches = |word: &String| ["accelerate", "deepspeed", "torchrun", "trl"].contains(&word.as_str());
     if is_said || !draft.launcher.iter().any(launches) {
         return;
     }

@@ -78,7 +78,7 @@ pub const ROWS: &[Row] = &[
         &["algorithm.aggregation"],
         One(&[("token-mean", "tokenMean"), ("seq-mean-token-mean", "sequenceMeanTokenMean"),
               ("seq-mean-token-sum", "sequenceMeanTokenSum"),
-              ("seq-mean-token-sum-norm", "sequenceMeanTokenSumNorm")]),
+              ("seq-mean-token-sum-norm", "sequenceMeanTokenSumNorm"), ("token-sum", "tokenSum")]),
     ),
     // What it was before loss_agg_mode, when DAPO's recipe was new.
     field(
