@@ -70,10 +70,12 @@ async fn readyz(State(service): State<Service>) -> Result<&'static str, ApiError
     service.model().map(|_| "ready\n")
 }
 
-/// vLLM's own.
+/// vLLM's own. One that starts has none yet and is well: a scraper takes whatever is no success for a target that is down.
 async fn metrics(State(service): State<Service>) -> Result<Response, ApiError> {
-    service.model()?;
-    let text = service.vllm.metrics(service.limits.body_timeout).await?;
+    let text = match service.model() {
+        Ok(_) => service.vllm.metrics(service.limits.body_timeout).await?,
+        Err(_) => String::new(),
+    };
     Ok(([(header::CONTENT_TYPE, prometheus::TEXT_FORMAT)], text).into_response())
 }
 
