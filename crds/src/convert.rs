@@ -8,6 +8,7 @@ mod arguments;
 mod arithmetic;
 mod config_file;
 mod correction;
+mod critic;
 mod dialect;
 mod draft;
 mod dynamic;

@@ -104,10 +104,11 @@ pub fn estimate(config: &RunConfig, geometry: &Geometry, shapes: &Shapes) -> Vec
     estimates.into_iter().flatten().collect()
 }
 
-/// vLLM splits weights and cache over its GPUs; the builtin engine computes on one. Each engine's cache is made for all samples of a step: one
-/// that is left alone by the others draws them all.
+/// vLLM splits weights, cache and what is inside a layer over its GPUs; the builtin engine computes on one. Each engine's cache is made for
+/// all samples of a step: one that is left alone by the others draws them all.
 fn rollout(config: &RunConfig, geometry: &Geometry, shape: &ModelShape, gpus: u64) -> Vec<Part> {
     let on_cpu = gpus == 0;
+    let cache = engine_cache(config, geometry, shape, gpus);
     let gpus = match config.rollout.engine {
         Engine::Vllm => gpus.max(1),
         Engine::Builtin => 1,
@@ -121,7 +122,7 @@ fn rollout(config: &RunConfig, geometry: &Geometry, shape: &ModelShape, gpus: u6
         true => "key/value cache, at least",
         false => "key/value cache",
     };
-    let [batch, logits] = engine_passes(config, geometry, shape);
+    let [batch, logits] = engine_passes(config, geometry, shape, gpus);
     let mut parts = vec![part("policy weights", weights)];
     if on_cpu && config.rollout.engine == Engine::Builtin {
         // Gathered beside those that it draws with; a GPU's gather in the pod's own memory.
@@ -136,8 +137,8 @@ fn rollout(config: &RunConfig, geometry: &Geometry, shape: &ModelShape, gpus: u6
         }
     }
     parts.extend([
-        part(cache_name, engine_cache(config, geometry, shape, on_cpu).div_ceil(gpus)),
-        part("activations of one batch", batch.div_ceil(gpus)),
+        part(cache_name, cache.div_ceil(gpus)),
+        part("activations of one batch", batch),
         part("logits", logits),
     ]);
     parts
@@ -148,34 +149,39 @@ fn engine_sequences(config: &RunConfig, geometry: &Geometry) -> u64 {
     (config.rollout.max_sequences as u64).min(geometry.samples_per_step)
 }
 
-/// Bytes of the cache: as the manifest says, else what all sequences take.
-fn engine_cache(config: &RunConfig, geometry: &Geometry, shape: &ModelShape, on_cpu: bool) -> u64 {
-    let needed = product(&[engine_sequences(config, geometry), cache_of_one(config, shape, on_cpu)]);
+/// Bytes of the cache over all `gpus` of an engine's pod: as the manifest says, else what all sequences take.
+fn engine_cache(config: &RunConfig, geometry: &Geometry, shape: &ModelShape, gpus: u64) -> u64 {
+    let needed = product(&[engine_sequences(config, geometry), cache_of_one(config, shape, gpus)]);
     let given = config.rollout.kv_cache_mebibytes;
     given.map_or(needed, |mebibytes| mebibytes.saturating_mul(1 << 20))
 }
 
-/// Bytes of activations of an engine's batch, and of its logits.
-fn engine_passes(config: &RunConfig, geometry: &Geometry, shape: &ModelShape) -> [u64; 2] {
+/// Bytes of activations of an engine's batch, and of its logits, on each of the `gpus` that share its model.
+fn engine_passes(config: &RunConfig, geometry: &Geometry, shape: &ModelShape, gpus: u64) -> [u64; 2] {
     let batch = product(&[
         config.rollout.max_batch_tokens as u64,
-        shape.layer_values_per_token(),
+        shape.split_layer_values_per_token(gpus),
         bytes(config.dtype(Role::Rollout)),
     ]);
     let logits = product(&[engine_sequences(config, geometry), shape.vocab, FLOAT32]);
     [batch, logits]
 }
 
-/// Bytes of the cache's blocks that a sequence of the greatest length takes, in an engine on a CPU or on GPUs.
-pub fn cache_of_one(config: &RunConfig, shape: &ModelShape, on_cpu: bool) -> u64 {
+/// Bytes of the cache's blocks that a sequence of the greatest length takes, over all `gpus` of an engine's pod. 0: it is on a CPU.
+pub fn cache_of_one(config: &RunConfig, shape: &ModelShape, gpus: u64) -> u64 {
     let dtype = config.dtype(Role::Rollout);
     let has_flash = dtype == DType::Bfloat16 && shape.head_dim.is_multiple_of(8) && shape.head_dim <= FLASH_HEAD;
+    let heads = match config.rollout.engine {
+        Engine::Builtin => shape.kv_heads,
+        // Each GPU keeps a head at least, so that of more GPUs than heads several keep the same one.
+        Engine::Vllm => shape.kv_heads.max(gpus),
+    };
     let block = match config.rollout.engine {
-        Engine::Builtin if !on_cpu && has_flash => FLASH_BLOCK,
+        Engine::Builtin if gpus > 0 && has_flash => FLASH_BLOCK,
         Engine::Builtin | Engine::Vllm => (config.rollout.block_size as u64).max(1),
     };
     let blocks = (config.longest_sequence() as u64).div_ceil(block);
-    product(&[blocks, block, shape.cache_values_per_token(), bytes(dtype)])
+    product(&[blocks, block, shape.cache_values_per_token(heads), bytes(dtype)])
 }
 
 /// Whether a rank keeps the critic's forward pass over the first update's samples from before the updates, beside the actor's, which the

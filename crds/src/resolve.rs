@@ -36,9 +36,9 @@ impl Environment {
         }
     }
 
-    /// Where a manifest is meant to run, for `plan`: a cluster when it names a claim, else the machine it lies on.
+    /// Where a manifest is meant to run, for `plan`: a cluster when it names a claim or has a pod template, else the machine it lies on.
     pub fn meant_by(job: &PpoJob, manifest_folder: &Path) -> Self {
-        if names_a_claim(&job.spec) {
+        if is_for_pods(&job.spec) {
             Self::cluster()
         } else {
             Self::Laptop {
@@ -56,8 +56,7 @@ impl Environment {
             .chain(data)
             .chain(&spec.checkpoint.path);
         let relative = paths.any(|path| !path.starts_with('/'));
-        let of_pods = Role::ALL.into_iter().any(|role| spec.roles.template(role).is_some());
-        (relative && !of_pods && !names_a_claim(spec)).then(|| Self::Laptop {
+        (relative && !is_for_pods(spec)).then(|| Self::Laptop {
             manifest_folder: manifest_folder.into(),
         })
     }
@@ -125,6 +124,11 @@ fn models(spec: &PpoJobSpec) -> impl Iterator<Item = &ModelSource> {
 fn data(spec: &PpoJobSpec) -> impl Iterator<Item = &DataSource> {
     let held_out = spec.evaluation.as_ref().map(|evaluation| &evaluation.source);
     [Some(&spec.prompts.source), held_out].into_iter().flatten()
+}
+
+/// Whether a manifest has what only a cluster knows. Who gives a template means pods: it may be the one thing that says where their paths are.
+fn is_for_pods(spec: &PpoJobSpec) -> bool {
+    names_a_claim(spec) || Role::ALL.into_iter().any(|role| spec.roles.template(role).is_some())
 }
 
 fn names_a_claim(spec: &PpoJobSpec) -> bool {
@@ -315,5 +319,58 @@ fn checkpoint(name: &str, spec: &PpoJobSpec, environment: &Environment) -> Check
         every_steps: checkpoint.every_steps,
         keep: checkpoint.keep as usize,
         keep_best: checkpoint.keep_best,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::parse_manifest;
+
+    const REWARD: &str = "reward: {rules: [{json: {}}]}";
+
+    fn job(policy: &str, blocks: &str, roles: &str) -> PpoJob {
+        let text = format!(
+            "{{apiVersion: ppojob.dev/v1alpha1, kind: PpoJob, metadata: {{name: j}}, spec: {{model: {{policy: {{{policy}}}}}, \
+             prompts: {{source: {{path: /data/p.jsonl}}}}, {blocks} roles: {{{roles}{REWARD}}}}}}}"
+        );
+        parse_manifest(&text, "job.yaml").unwrap()
+    }
+
+    #[test]
+    fn a_manifest_with_a_claim_or_a_pod_template_is_meant_for_a_cluster() {
+        let here = Environment::Laptop {
+            manifest_folder: "/jobs".into(),
+        };
+        let meant = |policy: &str, roles: &str| Environment::meant_by(&job(policy, "", roles), Path::new("/jobs"));
+        assert_eq!(meant("path: p", ""), here);
+        assert_eq!(meant("path: /models/p", ""), here);
+        assert_eq!(meant("pvc: {claimName: models, path: p}", ""), Environment::cluster());
+        let template = "template: {spec: {nodeSelector: {pool: a}}}";
+        for role in ["actor", "reference", "rollout"] {
+            let roles = format!("{role}: {{{template}}}, ");
+            assert_eq!(meant("path: p", &roles), Environment::cluster(), "{role}");
+        }
+    }
+
+    #[test]
+    fn a_manifest_with_a_template_is_held_to_what_the_operator_would_refuse() {
+        let template = "actor: {template: {spec: {nodeSelector: {pool: a}}}}, ";
+        let refused = |policy: &str, blocks: &str, roles: &str| {
+            let job = job(policy, blocks, roles);
+            let meant = Environment::meant_by(&job, Path::new("/jobs"));
+            resolve(&job, &meant).err().map(|errors| errors.to_string())
+        };
+        assert_eq!(refused("path: /models/p", "", template), None);
+        let words = refused("path: p", "", template).unwrap();
+        assert!(
+            words.contains("spec.model.policy.path: ") && words.contains("is relative"),
+            "{words}"
+        );
+        // No volume is mounted there.
+        let nowhere = "checkpoint: {path: /nowhere},";
+        let words = refused("path: /models/p", nowhere, template).unwrap();
+        assert!(words.contains("spec.checkpoint.path: "), "{words}");
+        assert_eq!(refused("path: /models/p", nowhere, ""), None);
     }
 }

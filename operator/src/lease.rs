@@ -53,7 +53,7 @@ impl Candidate {
         let mut seen: Option<(Option<MicroTime>, Instant)> = None;
         loop {
             let asked = Instant::now();
-            match timeout(PERIOD, self.try_once(&mut seen)).await {
+            match timeout(PERIOD, self.try_once(&mut seen, true)).await {
                 Ok(Ok(Answer::Ours)) => return asked,
                 Ok(Ok(Answer::Theirs | Answer::Changed)) => {}
                 Ok(Err(error)) => {
@@ -70,7 +70,7 @@ impl Candidate {
 
     /// Renews what is held `since` then, until that fails for too long or another process leads. Returns why.
     pub async fn hold(&self, since: Instant) -> String {
-        renew(since, || async { self.try_once(&mut None).await }).await
+        renew(since, || async { self.try_once(&mut None, false).await }).await
     }
 
     /// Lets another process lead at once.
@@ -94,10 +94,10 @@ impl Candidate {
     }
 
     /// Takes or renews the lease. `seen` remembers when another's last renewal was first observed, so that clocks of different
-    /// machines are never compared.
-    async fn try_once(&self, seen: &mut Option<(Option<MicroTime>, Instant)>) -> kube::Result<Answer> {
+    /// machines are never compared. `begins` is false for a renewal.
+    async fn try_once(&self, seen: &mut Option<(Option<MicroTime>, Instant)>, begins: bool) -> kube::Result<Answer> {
         let Some(lease) = self.api.get_opt(&self.name).await? else {
-            return answer(self.api.create(&PostParams::default(), &self.fresh(None)).await);
+            return answer(self.api.create(&PostParams::default(), &self.fresh(None, begins)).await);
         };
         let mine = holder(&lease) == Some(self.identity.as_str());
         let renewal = lease.spec.as_ref().and_then(|spec| spec.renew_time.clone());
@@ -114,13 +114,14 @@ impl Candidate {
         }
         answer(
             self.api
-                .replace(&self.name, &PostParams::default(), &self.fresh(Some(lease)))
+                .replace(&self.name, &PostParams::default(), &self.fresh(Some(lease), begins))
                 .await,
         )
     }
 
-    /// The lease with this process as holder, bound to the version it was read at.
-    fn fresh(&self, before: Option<Lease>) -> Lease {
+    /// The lease with this process as holder, bound to the version it was read at. Its time of acquisition is when this process began to lead, also
+    /// where one before it had the same identity, as a container that was restarted: `kubectl ppo why` reads from it since when the operator acts.
+    fn fresh(&self, before: Option<Lease>, begins: bool) -> Lease {
         let now = MicroTime(Timestamp::now());
         let old = before.as_ref().and_then(|lease| lease.spec.clone()).unwrap_or_default();
         let same = old.holder_identity.as_deref() == Some(self.identity.as_str());
@@ -134,7 +135,10 @@ impl Candidate {
             spec: Some(LeaseSpec {
                 holder_identity: Some(self.identity.clone()),
                 lease_duration_seconds: i32::try_from(DURATION.as_secs()).ok(),
-                acquire_time: old.acquire_time.filter(|_| same).or_else(|| Some(now.clone())),
+                acquire_time: old
+                    .acquire_time
+                    .filter(|_| same && !begins)
+                    .or_else(|| Some(now.clone())),
                 renew_time: Some(now),
                 lease_transitions: Some(transitions),
                 ..LeaseSpec::default()

@@ -20,6 +20,8 @@ use crate::ledger::Ledger;
 use crate::snapshot::Snapshot;
 use crate::world::{Kind, Life, PodView};
 
+pub(crate) use deadlines::not_ready_from;
+
 /// How often a gang scheduler that was asked for is looked for while it is missing.
 const LOOK_FOR_GANGS: SignedDuration = SignedDuration::from_secs(30);
 

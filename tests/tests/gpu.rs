@@ -135,6 +135,55 @@ fn so_has_one_that_trains_an_adapter_for_a_reward_model() {
 }
 
 #[test]
+fn so_has_one_whose_passes_hold_samples_of_many_lengths() {
+    check_that_a_gpu_changes_rounding_alone(&json!({
+        "prompts": {"maxLength": 6},
+        "batch": {"microTrainBatchSize": 2, "microRolloutBatchSize": 3},
+    }));
+}
+
+#[test]
+fn so_has_one_by_cispo_whose_stale_samples_are_corrected() {
+    check_that_a_gpu_changes_rounding_alone(&json!({"overlap": "oneStep", "algorithm": {
+        "surrogate": "cispo", "maskTruncated": true,
+        "rolloutCorrection": {"level": "token", "outside": "truncate", "low": 0.2, "high": 3.0}}}));
+}
+
+#[test]
+fn so_has_one_whose_ratios_are_of_whole_responses() {
+    check_that_a_gpu_changes_rounding_alone(&json!({"overlap": "oneStep", "algorithm": {
+        "advantage": {"estimator": "grpo"}, "ratio": "sequence", "kl": {"placement": "loss", "estimator": "k3"},
+        "rolloutCorrection": {"level": "geometric", "outside": "mask", "low": 0.5, "high": 2.0}}}));
+}
+
+#[test]
+fn so_has_one_that_learns_from_its_entropy_too() {
+    check_that_a_gpu_changes_rounding_alone(&json!({
+        "algorithm": {"entropyCoef": 0.01}, "generation": {"temperature": 0.8}}));
+}
+
+#[test]
+fn an_engine_on_a_gpu_gets_what_a_step_changed() {
+    let patch = json!({
+        "model": {"dtype": "bfloat16"},
+        "optimizer": {"actorLearningRate": 3e-7},
+        // Or it would take what memory the GPU has for itself.
+        "roles": {"rollout": {"kvCacheMebibytes": 64}},
+    });
+    let mut pods = Pods::of(on_gpu(), patch);
+    pods.engine();
+    let done = finish(pods.actor_that_tells(1));
+    let words = text(&done.stderr);
+    assert!(done.status.success(), "{words}");
+    let deltas = words.matches(" other weights: ").count() as u64;
+    assert!(deltas >= STEPS - 1, "{words}");
+    assert!(!words.contains("all of the weights are sent"), "{words}");
+    if !is_real("which requests meet in a pass is another there each time, and with it the last bits") {
+        pods.check_bits();
+    }
+}
+
+#[test]
 fn graphs_draw_what_single_kernels_draw() {
     let patch = json!({"model": {"dtype": "bfloat16"}, "overlap": "oneStep"});
     let [graphs, kernels] = [gpus(1), gpus(1).without_graphs()].map(|gpus| {

@@ -84,8 +84,10 @@ variable_list gate_backward(const Tensor& gradient, const Tensor& gate, const Te
 // The same functions by libtorch's operators, on any device; each gives what its kernel gives, but for rounding.
 namespace stock {
 Tensor rms_norm(const Tensor& input, const Tensor& weight, double eps);
+// `sine` may be that of each half with its sign already, [tokens, 2, head_dim / 2].
 Tensor rotate(const Tensor& heads, const Tensor& cosine, const Tensor& sine);
 Tensor gate(const Tensor& gate, const Tensor& up);
+variable_list gate_backward(const Tensor& gradient, const Tensor& gate, const Tensor& up);
 Tensor embed(const Tensor& weight, const Tensor& ids);
 // `boundaries` [sequences + 1] int32 on the device of the tensors: the first row of each sequence, and the row after the last.
 Tensor attention(const Tensor& queries, const Tensor& keys, const Tensor& values, at::IntArrayRef lengths,
@@ -95,7 +97,7 @@ void join(const Tensor& rounded, const Tensor& rest, const Tensor& whole);
 void split(const Tensor& whole, const Tensor& rounded, const Tensor& rest);
 void split(const Tensor& whole, const Tensor& rounded, const Tensor& rest, const Tensor& marks, int64_t first);
 variable_list token_logprobs(const Tensor& hidden, const Tensor& weight, const Tensor& targets, double temperature,
-                             int64_t kept_bytes);
+                             int64_t kept_bytes, bool wants_entropy);
 }  // namespace stock
 
 using ppo::guarded;

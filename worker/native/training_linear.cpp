@@ -188,17 +188,23 @@ struct Front {
       r = normed.r;
       return normed.output;
     }
+    if (layer == kGate) {
+      at::NoGradGuard no_grad;
+      return stock::gate(first, second);
+    }
     at::AutoGradMode tracked(again);
     if (again) first = first.detach().requires_grad_(true), second = second.detach().requires_grad_(true);
-    output = layer == kNorm ? stock::rms_norm(first, second, eps) : stock::gate(first, second);
+    output = stock::rms_norm(first, second, eps);
     return output.detach();
   }
 
   // Gradients of `first` and `second` from that of what `compute` gave.
   variable_list backward(const Tensor& gradient) const {
     if (layer == kRows) return {gradient, Tensor()};
-    if (output.defined()) return torch::autograd::grad({output}, {first, second}, {gradient});
-    return layer == kNorm ? kernels::norm_backward(gradient, first, second, r) : kernels::gate_backward(gradient, first, second);
+    if (layer == kNorm)
+      return output.defined() ? torch::autograd::grad({output}, {first, second}, {gradient})
+                              : kernels::norm_backward(gradient, first, second, r);
+    return has_kernels(first) ? kernels::gate_backward(gradient, first, second) : stock::gate_backward(gradient, first, second);
   }
 };
 

@@ -146,14 +146,14 @@ struct TokenLogprobs : torch::autograd::Function<TokenLogprobs> {
 }  // namespace ppo::training
 
 extern "C" char* ppo_training_token_logprobs(const at::Tensor* hidden, const at::Tensor* weight, const at::Tensor* targets,
-                                             double temperature, int64_t kept_bytes, at::Tensor** logprobs,
+                                             double temperature, int64_t kept_bytes, bool wants_entropy, at::Tensor** logprobs,
                                              at::Tensor** entropy) {
   using namespace ppo::training;
   return guarded([&] {
     const bool differentiated = at::GradMode::is_enabled() && (hidden->requires_grad() || weight->requires_grad());
     const int64_t kept = differentiated ? kept_bytes : -1;
     const auto result = has_kernels(*hidden) ? TokenLogprobs::apply(*hidden, *weight, *targets, temperature, kept)
-                                             : stock::token_logprobs(*hidden, *weight, *targets, temperature, kept);
+                                             : stock::token_logprobs(*hidden, *weight, *targets, temperature, kept, wants_entropy);
     *logprobs = new Tensor(result[0]);
     *entropy = new Tensor(result[1]);
   });

@@ -28,19 +28,23 @@ Tensor rms_norm(const Tensor& input, const Tensor& weight, double eps) {
 
 // ---- Rotary embedding: halves (a, b) of a head to (a cos - b sin, b cos + a sin). The backward pass rotates the other way.
 
+// The sine of each half, with its sign: [tokens, 2, head_dim / 2].
+static Tensor of_halves(const Tensor& sine) { return sine.dim() == 3 ? sine : at::stack({sine.neg(), sine}, 1); }
+
+// Three operators: a GPU of a small model waits for each to be launched. Products are in float32, and rounded when both are summed.
 static Tensor rotated(const Tensor& heads, const Tensor& cosine, const Tensor& sine, double direction) {
-  const auto half = heads.to(wide(heads)).chunk(2, -1);
-  TORCH_CHECK(half.size() == 2 && half[0].size(-1) == half[1].size(-1), "a head's dimension must be even");
-  const Tensor c = cosine.unsqueeze(1), s = sine.unsqueeze(1);
-  const Tensor first = at::mul(half[0], c).addcmul_(half[1], s, -direction);
-  const Tensor second = at::mul(half[1], c).addcmul_(half[0], s, direction);
-  return at::cat({first, second}, -1).to(heads.scalar_type());
+  TORCH_CHECK(heads.size(2) == 2 * cosine.size(1), "rotation of ", cosine.sizes(), " for ", heads.sizes());
+  const Tensor halves = heads.reshape({heads.size(0), heads.size(1), 2, cosine.size(1)});
+  Tensor output = at::empty_like(halves);
+  at::addcmul_out(output, halves * cosine.unsqueeze(1).unsqueeze(1), halves.flip(2), sine.unsqueeze(1), direction);
+  return output.view(heads.sizes());
 }
 
 struct Rotate : torch::autograd::Function<Rotate> {
   static Tensor forward(AutogradContext* ctx, const Tensor& heads, const Tensor& cosine, const Tensor& sine) {
-    ctx->save_for_backward({cosine, sine});
-    return rotated(heads, cosine, sine, 1);
+    const Tensor both = of_halves(sine);
+    ctx->save_for_backward({cosine, both});
+    return rotated(heads, cosine, both, 1);
   }
 
   static variable_list backward(AutogradContext* ctx, variable_list gradients) {
@@ -61,10 +65,13 @@ struct Gate : torch::autograd::Function<Gate> {
 
   static variable_list backward(AutogradContext* ctx, variable_list gradients) {
     const auto saved = ctx->get_saved_variables();
-    const Tensor &gate = saved[0], &up = saved[1], &gradient = gradients[0];
-    return {at::silu_backward(gradient * up, gate), at::silu(gate).mul_(gradient)};
+    return gate_backward(gradients[0], saved[0], saved[1]);
   }
 };
+
+variable_list gate_backward(const Tensor& gradient, const Tensor& gate, const Tensor& up) {
+  return {at::silu_backward(gradient * up, gate), at::silu(gate).mul_(gradient)};
+}
 
 Tensor gate(const Tensor& gate, const Tensor& up) { return Gate::apply(gate, up); }
 
@@ -228,15 +235,19 @@ Tensor merge(const Tensor& weight, const Tensor& a, const Tensor& b, double scal
 // ---- Float32 in two halves
 
 void join(const Tensor& rounded, const Tensor& rest, const Tensor& whole) {
-  whole.view(at::kInt).copy_(rounded.view(at::kShort).to(at::kInt).bitwise_left_shift_(16).add_(rest));
+  Tensor bits = whole.view(at::kInt);
+  // A tensor, not a number: it widens what is shifted.
+  at::bitwise_left_shift_out(bits, rounded.view(at::kShort), at::full({1}, 16, bits.options()));
+  bits.add_(rest);
 }
 
 void split(const Tensor& whole, const Tensor& rounded, const Tensor& rest) {
-  const Tensor bits = whole.view(at::kInt);
-  // Shifted up and down again the lower half has its sign.
-  const Tensor low = bits.bitwise_left_shift(16).bitwise_right_shift_(16);
-  rest.copy_(low);
-  rounded.view(at::kShort).copy_((bits - low).bitwise_right_shift_(16));
+  // Lower and upper half of each number.
+  const Tensor halves = whole.view(at::kShort).view({-1, 2});
+  rest.copy_(halves.select(1, 0));
+  // One is carried where the rest is below zero.
+  Tensor upper = rounded.view(at::kShort);
+  at::sub_out(upper, halves.select(1, 1), rest.bitwise_right_shift(15));
 }
 
 void split(const Tensor& whole, const Tensor& rounded, const Tensor& rest, const Tensor& marks, int64_t first) {
@@ -260,24 +271,29 @@ static int64_t slice_rows(const Tensor& hidden, int64_t vocab) {
 }
 
 struct TokenLogprobs : torch::autograd::Function<TokenLogprobs> {
-  // hidden [rows, width], weight [vocab, width], targets [rows] int64 -> logprobs [rows], entropy [rows]
+  // hidden [rows, width], weight [vocab, width], targets [rows] int64 -> logprobs [rows], entropy [rows], or zeros where it is not wanted
   static variable_list forward(AutogradContext* ctx, const Tensor& hidden, const Tensor& weight, const Tensor& targets,
-                               double temperature, int64_t kept_bytes) {
+                               double temperature, int64_t kept_bytes, bool wants_entropy) {
+    // Nothing is computed for the gradient of what no loss has: most runs only measure the entropy.
+    ctx->set_materialize_grads(false);
     const int64_t rows = hidden.size(0), vocab = weight.size(0), step = slice_rows(hidden, vocab);
     TORCH_CHECK(targets.numel() == rows, targets.numel(), " targets for ", rows, " rows");
     const auto options = hidden.options().dtype(wide(hidden));
-    Tensor logprobs = at::empty({rows}, options), lse = at::empty({rows}, options), entropy = at::empty({rows}, options);
+    Tensor logprobs = at::empty({rows}, options), lse = at::empty({rows}, options);
+    const Tensor entropy = wants_entropy ? at::empty({rows}, options) : at::zeros({rows}, options);
     const bool keep = rows * vocab * static_cast<int64_t>(logprobs.element_size()) <= kept_bytes;
     std::vector<Tensor> kept;
     for (int64_t start = 0; start < rows; start += step) {
       const int64_t count = std::min(step, rows - start);
       Tensor logits = wide_product(hidden.narrow(0, start, count), weight);
       if (keep) kept.push_back(logits);
-      Tensor scaled = keep ? logits.div(temperature) : logits.div_(temperature);
-      const Tensor sums = scaled.logsumexp(1);
-      logprobs.narrow(0, start, count).copy_(scaled.gather(1, targets.narrow(0, start, count).unsqueeze(1)).squeeze(1) - sums);
+      if (temperature != 1) logits = keep ? logits.div(temperature) : logits.div_(temperature);
+      const Tensor sums = logits.logsumexp(1);
+      logprobs.narrow(0, start, count).copy_(logits.gather(1, targets.narrow(0, start, count).unsqueeze(1)).squeeze(1) - sums);
       lse.narrow(0, start, count).copy_(sums);
-      const Tensor all = scaled.sub_(sums.unsqueeze(1));
+      if (!wants_entropy) continue;
+      const bool is_kept = keep && temperature == 1;
+      const Tensor all = is_kept ? logits.sub(sums.unsqueeze(1)) : logits.sub_(sums.unsqueeze(1));
       // e^x is 0 where x is minus infinity, and their product no number; no logit of a model is.
       entropy.narrow(0, start, count).copy_(at::mul(all, all.exp()).sum(1).neg_());
     }
@@ -296,8 +312,7 @@ struct TokenLogprobs : torch::autograd::Function<TokenLogprobs> {
     const double scale = 1.0 / ctx->saved_data["temperature"].toDouble();
     std::vector<Tensor> kept = ctx->saved_data["kept"].toTensorVector();
     ctx->saved_data["kept"] = std::vector<Tensor>();
-    const auto given = [&](const Tensor& gradient) { return gradient.defined() ? gradient : at::zeros_like(lse); };
-    const Tensor of_logprob = given(gradients[0]), of_entropy = given(gradients[1]);
+    const Tensor of_logprob = gradients[0].defined() ? gradients[0] : at::zeros_like(lse), of_entropy = gradients[1];
     const bool wants_hidden = ctx->needs_input_grad(0), wants_weight = ctx->needs_input_grad(1);
 
     Tensor hidden_gradient = wants_hidden ? at::empty_like(hidden) : Tensor();
@@ -309,10 +324,9 @@ struct TokenLogprobs : torch::autograd::Function<TokenLogprobs> {
       const auto cut = [&](const Tensor& tensor) { return tensor.narrow(0, start, count); };
       const auto column = [&](const Tensor& tensor) { return cut(tensor).unsqueeze(1); };
       Tensor logits = kept.empty() ? wide_product(cut(hidden), weight) : std::move(kept[slice]);
-      Tensor logp = logits.mul_(scale).sub_(column(lse));
-      const Tensor p = logp.exp();
-      // -scale p (of_logprob + of_entropy (log p + entropy)), in place of log p.
-      Tensor wide_gradient = logp.add_(column(entropy)).mul_(column(of_entropy)).add_(column(of_logprob)).mul_(p).mul_(-scale);
+      if (scale != 1) logits.mul_(scale);
+      const Tensor wide_gradient = of_softmax(logits.sub_(column(lse)), column(of_logprob), of_entropy.defined() ? column(of_entropy) : Tensor(),
+                                              column(entropy), scale);
       // One target a row: no two of them meet.
       const Tensor at_target = wide_gradient.gather(1, column(targets)).add_(column(of_logprob), scale);
       wide_gradient.scatter_(1, column(targets), at_target);
@@ -320,13 +334,20 @@ struct TokenLogprobs : torch::autograd::Function<TokenLogprobs> {
       if (wants_hidden) product_into(gradient, weight.t(), false, cut(hidden_gradient));
       if (wants_weight) product_into(gradient.t(), cut(hidden).t(), true, gathered.defined() ? gathered : fresh);
     }
-    return {hidden_gradient, fresh.defined() ? fresh.to(weight.scalar_type()) : fresh, Tensor(), Tensor(), Tensor()};
+    return {hidden_gradient, fresh.defined() ? fresh.to(weight.scalar_type()) : fresh, Tensor(), Tensor(), Tensor(), Tensor()};
+  }
+
+  // -scale p (of_logprob + of_entropy (log p + entropy)), in place of log p. Each operator here goes over a slice's logits once.
+  static Tensor of_softmax(const Tensor& logp, const Tensor& of_logprob, const Tensor& of_entropy, const Tensor& entropy, double scale) {
+    if (!of_entropy.defined()) return logp.exp_().mul_(of_logprob * -scale);
+    const Tensor p = logp.exp();
+    return logp.add_(entropy).mul_(of_entropy).add_(of_logprob).mul_(p).mul_(-scale);
   }
 };
 
 variable_list token_logprobs(const Tensor& hidden, const Tensor& weight, const Tensor& targets, double temperature,
-                             int64_t kept_bytes) {
-  return TokenLogprobs::apply(hidden, weight, targets, temperature, kept_bytes);
+                             int64_t kept_bytes, bool wants_entropy) {
+  return TokenLogprobs::apply(hidden, weight, targets, temperature, kept_bytes, wants_entropy);
 }
 
 }  // namespace stock

@@ -5,8 +5,9 @@ use std::path::PathBuf;
 use anyhow::{Context, Result};
 use clap::Args;
 use ppo_crds::memory::{ModelShape, Shapes};
+use ppo_crds::pod::VLLM_CONTAINER;
 use ppo_crds::run_config::{Location, RunConfig};
-use ppo_crds::spec::Engine;
+use ppo_crds::spec::{Engine, RolesSpec};
 use ppo_crds::validate::Warning;
 use ppo_crds::{Environment, Plan, render_plan, resolve};
 
@@ -41,6 +42,7 @@ pub fn main(args: PlanArgs, output: OutputMode) -> Result<()> {
     let mut plan =
         Plan::of(&manifest.job, &environment, shapes.as_ref()).map_err(|errors| manifest.invalid(&errors))?;
     plan.warnings.extend(beyond_context(&config));
+    plan.warnings.extend(uneven_split(&config, &manifest.job.spec.roles));
     match output {
         OutputMode::Json => print(&format!("{}\n", serde_json::to_string_pretty(&plan)?)),
         OutputMode::Auto | OutputMode::Quiet => print(&render_plan(&plan)),
@@ -118,6 +120,56 @@ fn beyond_context(config: &RunConfig) -> Option<Warning> {
     })
 }
 
+/// The most of `gpusPerReplica`.
+const MOST_GPUS: u64 = 64;
+
+/// Numbers of GPUs over which vLLM is to split the policy (`--tensor-parallel-size`), and does not start.
+fn uneven_split(config: &RunConfig, roles: &RolesSpec) -> Option<Warning> {
+    let gpus = u64::from(roles.rollout.gpus_per_replica);
+    if config.rollout.engine != Engine::Vllm || gpus <= 1 || has_own_split(roles) {
+        return None;
+    }
+    let shape = policy_here(&config.model.policy)?.shape();
+    let part = uneven(&shape, gpus)?;
+    let fits = |gpus: &u64| uneven(&shape, *gpus).is_none();
+    let nearest = (1..gpus).rev().find(fits).into_iter();
+    let nearest = nearest.chain((gpus + 1..=MOST_GPUS).find(fits));
+    let nearest: Vec<String> = nearest.map(|gpus| gpus.to_string()).collect();
+    Some(Warning {
+        field: "spec.roles.rollout.gpusPerReplica".into(),
+        message: format!(
+            "is {gpus}, and over so many GPUs vLLM does not split the model's {part}: it does not start; use {}",
+            nearest.join(" or ")
+        ),
+    })
+}
+
+/// What of a model cannot be split over so many GPUs: the heads (`verify_with_parallel_config` of vLLM's configuration), those of keys, of
+/// which several GPUs may have the same one (its attention), or a layer's width (its linear layers).
+fn uneven(shape: &ModelShape, gpus: u64) -> Option<String> {
+    let (heads, kv_heads, width) = (shape.heads, shape.kv_heads, shape.intermediate);
+    if !heads.is_multiple_of(gpus) {
+        Some(format!("{heads} attention heads"))
+    } else if !kv_heads.is_multiple_of(gpus) && !gpus.is_multiple_of(kv_heads) {
+        Some(format!("{kv_heads} heads of keys and values"))
+    } else if !width.is_multiple_of(gpus) {
+        Some(format!("feed-forward layer of width {width}"))
+    } else {
+        None
+    }
+}
+
+/// Whether the template says how vLLM splits the model: its flags come last, and count.
+fn has_own_split(roles: &RolesSpec) -> bool {
+    let template = roles.rollout.template.as_ref();
+    let spec = template.and_then(|template| template.spec.as_ref());
+    let containers = spec.into_iter().flat_map(|spec| &spec.containers);
+    let mut flags = containers
+        .filter(|container| container.name == VLLM_CONTAINER)
+        .flat_map(|container| container.args.iter().flatten());
+    flags.any(|flag| flag.starts_with("-tp") || flag.replace('_', "-").starts_with("--tensor-parallel-size"))
+}
+
 /// The policy's configuration, where it is on this machine.
 fn policy_here(policy: &Location) -> Option<ModelConfig> {
     found_here(policy).and_then(|folder| ModelConfig::read(&folder).ok())
@@ -154,6 +206,51 @@ mod tests {
             words.starts_with("spec.prompts.maxLength: ") && words.contains(&both),
             "{words}"
         );
+    }
+
+    #[test]
+    fn a_vllm_that_would_not_start_on_so_many_gpus_is_warned_of_with_the_nearest_numbers_that_go() {
+        // 4 heads of queries and as many of keys, and a width of 48.
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/llama");
+        let warned = |rollout: &str| {
+            let text = format!(
+                "{{apiVersion: ppojob.dev/v1alpha1, kind: PpoJob, metadata: {{name: math}}, spec: {{model: {{policy: {{path: {folder:?}}}}}, \
+                 prompts: {{source: {{path: /d.jsonl}}}}, roles: {{rollout: {{{rollout}}}, reward: {{rules: [{{json: {{}}}}]}}}}}}}}"
+            );
+            let job = ppo_crds::parse_manifest(&text, "job.yaml").unwrap();
+            let config = resolve(&job, &Environment::cluster()).unwrap();
+            uneven_split(&config, &job.spec.roles).map(|warning| warning.to_string())
+        };
+        for gpus in [0, 1, 2, 4] {
+            assert_eq!(warned(&format!("engine: vllm, gpusPerReplica: {gpus}")), None);
+        }
+        assert_eq!(
+            warned("engine: vllm, gpusPerReplica: 3").unwrap(),
+            "spec.roles.rollout.gpusPerReplica: is 3, and over so many GPUs vLLM does not split the model's 4 attention heads: it does not \
+             start; use 2 or 4"
+        );
+        let words = warned("engine: vllm, gpusPerReplica: 8").unwrap();
+        assert!(words.ends_with("; use 4"), "{words}");
+        assert_eq!(warned("engine: builtin, gpusPerReplica: 3"), None);
+        let flagged = |flag: &str| {
+            let template = format!("template: {{spec: {{containers: [{{name: vllm, args: [{flag}]}}]}}}}");
+            warned(&format!("engine: vllm, gpusPerReplica: 3, {template}")).is_none()
+        };
+        assert!(flagged("--tensor-parallel-size=1") && flagged("--tensor_parallel_size, '1'") && flagged("-tp, '1'"));
+        assert!(!flagged("--enforce-eager"));
+    }
+
+    #[test]
+    fn several_gpus_may_keep_one_head_of_keys_and_a_width_has_to_be_split_too() {
+        let mut shape = ModelConfig::read(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/llama").as_ref())
+            .unwrap()
+            .shape();
+        (shape.heads, shape.kv_heads, shape.intermediate) = (12, 2, 64);
+        let of = |gpus: u64| uneven(&shape, gpus);
+        assert_eq!([1, 2, 4].map(of), [None, None, None]);
+        assert_eq!(of(3).unwrap(), "2 heads of keys and values");
+        assert_eq!(of(6).unwrap(), "feed-forward layer of width 64");
+        assert_eq!(of(8).unwrap(), "12 attention heads");
     }
 
     #[test]

@@ -291,6 +291,21 @@ impl Draft {
         self.index(name).is_some_and(|index| !self.given[index].is_empty())
     }
 
+    /// The name by which a setting was given last.
+    pub fn given_as(&self, name: &str) -> Option<&str> {
+        let index = self.index(name)?;
+        self.given[index].last().map(|argument| argument.name.as_str())
+    }
+
+    /// The fields that a setting is for.
+    pub fn fields(&self, name: &str) -> &'static [&'static str] {
+        let row = self.index(name).map(|index| self.rows[index].to);
+        match row {
+            Some(To::Fields(fields, _) | To::Computed(fields)) => fields,
+            Some(To::Needless | To::Nowhere) | None => &[],
+        }
+    }
+
     /// What was given by names that begin so.
     pub fn given_below(&self, start: &str) -> Vec<Argument> {
         let given = self.given.iter().flatten();

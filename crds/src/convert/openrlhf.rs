@@ -2,6 +2,7 @@
 //! (`--actor_learning_rate`).
 
 mod correction;
+mod critic;
 pub mod programs;
 pub mod table;
 
@@ -51,6 +52,9 @@ pub fn finish(draft: &mut Draft) -> Result<(), WrongValue> {
         schedule::warm_up(draft, "actor.lr_warmup_ratio")?;
     }
     critic(draft)?;
+    if draft.has_critic() {
+        critic::tell(draft);
+    }
     if draft.text("ckpt.best_metric_key").is_some_and(|key| key == "none") {
         draft.set("checkpoint.keepBest", false, &draft.source("ckpt.best_metric_key"));
     }

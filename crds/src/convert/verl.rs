@@ -2,6 +2,7 @@
 
 mod advantage;
 mod correction;
+mod critic;
 mod data_sets;
 mod kl;
 mod pods;
@@ -90,6 +91,9 @@ pub fn finish(draft: &mut Draft) -> Result<(), WrongValue> {
     }
     if let Some((values, source)) = draft.values("critic.model.path").filter(|_| draft.has_critic()) {
         set_model(draft, "model.critic", &values, &source)?;
+    }
+    if draft.has_critic() {
+        critic::tell(draft)?;
     }
     Ok(())
 }

@@ -107,9 +107,9 @@ impl ModelShape {
         })
     }
 
-    /// Values of keys and values that the cache keeps per token, over all layers.
-    pub(super) fn cache_values_per_token(&self) -> u64 {
-        product(&[2, self.layers, self.key_value_width()])
+    /// Values of keys and values that a cache with so many `heads` of them keeps per token, over all layers.
+    pub(super) fn cache_values_per_token(&self, heads: u64) -> u64 {
+        product(&[2, self.layers, heads, self.head_dim])
     }
 
     /// Values of one layer per token: inputs of the two norms and of every product, the query, keys, values and output of attention,
@@ -117,6 +117,13 @@ impl ModelShape {
     pub(super) fn layer_values_per_token(&self) -> u64 {
         let made_again = sum(&[product(&[2, self.hidden]), self.intermediate]);
         self.kept_values_per_token().saturating_add(made_again)
+    }
+
+    /// The same on one of `gpus` that share a layer: what the layer's two halves add to is on each of them whole, and what its norms give.
+    pub(super) fn split_layer_values_per_token(&self, gpus: u64) -> u64 {
+        let whole = product(&[4, self.hidden]);
+        let split = self.layer_values_per_token().saturating_sub(whole);
+        whole.saturating_add(split.div_ceil(gpus.max(1)))
     }
 
     /// Those that are kept for the backward pass, which makes what the norms gave, and the product of gate and up, once more. Norms of

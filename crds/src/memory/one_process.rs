@@ -39,10 +39,10 @@ impl ProcessMemory {
             part("engine's weights", weights),
             part(
                 "engine's key/value cache, at most",
-                engine_cache(config, geometry, policy, !on_gpu),
+                engine_cache(config, geometry, policy, u64::from(on_gpu)),
             ),
         ];
-        let [batch, logits] = engine_passes(config, geometry, policy);
+        let [batch, logits] = engine_passes(config, geometry, policy, 1);
         let drawing = batch.saturating_add(logits);
 
         let mut parts = held_by_rank(config, 1, shapes);

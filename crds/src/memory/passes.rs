@@ -105,7 +105,8 @@ fn backward_of_layer(config: &RunConfig, geometry: &Geometry, shape: &ModelShape
     let mlp = shape.mlp_backward_bytes(tokens, config.model.dtype);
     match is_on_gpu(geometry, Role::Actor) {
         true => mlp.max(attention(fewest)).max(attention(most)),
-        // The worker's own kernel has a block of queries at a time.
+        // The worker's own kernel has a block of queries at a time, and each of its threads copies of one head of keys and values: less than the
+        // feed-forward layer took, which is gone by then.
         false => mlp,
     }
 }

@@ -596,6 +596,68 @@ fn vllm_on_gpus_takes_at_least_the_cache_that_the_samples_need() {
 }
 
 #[test]
+fn vllm_keeps_copies_of_keys_where_it_has_more_gpus_than_heads_of_them() {
+    let of = |gpus: u32, name: &str| {
+        let memory = estimated(
+            "",
+            &format!("rollout: {{engine: vllm, gpusPerReplica: {gpus}}}, {RULE}"),
+            LLAMA_8B,
+        );
+        bytes_of(&memory, Role::Rollout, name)
+    };
+    let cache = "key/value cache, at least";
+    // 8 heads: a GPU has its share of them, and one of them at least.
+    assert_eq!(of(1, cache), 8 * of(8, cache));
+    assert!(of(8, cache) > 0);
+    assert_eq!(of(16, cache), of(8, cache));
+    assert_eq!(of(32, cache), of(8, cache));
+    let weights = "policy weights";
+    assert_eq!(of(1, weights).div_ceil(16), of(16, weights));
+}
+
+#[test]
+fn gpus_that_share_a_layer_have_its_input_and_output_whole() {
+    let batch = |gpus: u32| {
+        let roles = format!("rollout: {{engine: vllm, gpusPerReplica: {gpus}, maxBatchTokens: 1024}}, {RULE}");
+        let memory = estimated("", &roles, LLAMA_8B);
+        bytes_of(&memory, Role::Rollout, "activations of one batch")
+    };
+    let (whole, split) = (4 * 4096, 2 * (4096 + 1024) + 3 * 14_336);
+    assert_eq!(batch(1), 1024 * (whole + split) * 2);
+    assert_eq!(batch(8), 1024 * (whole + split / 8) * 2);
+}
+
+/// Bytes that attention's backward pass works with on a CPU, on as many threads as have something to do: one for each head of keys of each
+/// sequence (`Unit::backward_floats` in `native/training_attention.cpp` of the worker).
+fn attention_scratch_on_cpus(shape: ModelShape, sequences: u64, length: u64) -> u64 {
+    let whole = |count: u64| count.next_multiple_of(16);
+    let (dim, wide, keys) = (shape.head_dim, whole(shape.head_dim), whole(length));
+    let floats = 2 * dim * keys + 3 * length * wide + 48 * (3 * wide + 2 * keys);
+    sequences * shape.kv_heads * floats * FLOAT32
+}
+
+#[test]
+fn attention_on_cpus_takes_less_than_the_feed_forward_layer_however_many_threads_there_are() {
+    let llama_2 = ModelShape {
+        kv_heads: 32,
+        intermediate: 11_008,
+        ..LLAMA_8B
+    };
+    for shape in [LLAMA_8B, llama_2, QWEN_HALF_B, QWEN_7B, QWEN_3] {
+        for length in [2048, 8192, 32_768] {
+            let (sequences, number) = (8, 2);
+            let tokens = sequences * length;
+            // The gradient that comes and those of queries, keys and values; gate and up are gone.
+            let values = 2 * (shape.heads + shape.kv_heads) * shape.head_dim;
+            let attention = tokens * values * number + attention_scratch_on_cpus(shape, sequences, length);
+            let gone = tokens * 2 * shape.intermediate * number;
+            let counted = shape.mlp_backward_bytes(tokens, DType::Bfloat16);
+            assert!(attention < counted + gone, "{shape:?}, {length}");
+        }
+    }
+}
+
+#[test]
 fn only_roles_with_pods_are_counted() {
     let memory = estimated(
         "algorithm: {kl: {coef: 0}, advantage: {estimator: reinforcePlusPlus}}",

@@ -1,6 +1,7 @@
 //! The times by which a job has to be ready, and to be over.
 
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use ppo_crds::status::PpoJobStatus;
 
 use super::first_obstacle;
 use crate::condition::{self, Truth, kind};
@@ -45,19 +46,21 @@ pub(super) fn all(job: &Job, seen: &Snapshot, ledger: &Ledger, now: Timestamp) -
     [active, ready].into_iter().flatten().collect()
 }
 
-/// Since when the job has had too few ready pods, and somebody who makes them: its activation, the moment it lost them, or the operator's
-/// start. What no operator was there to do is no fault of the job's.
+/// Since when the job has had too few ready pods, and somebody who makes them.
 fn not_ready_since(ledger: &Ledger, seen: &Snapshot, job: &Job, now: Timestamp) -> Option<Timestamp> {
     if seen.roles_ready(job, ledger) {
         return None;
     }
-    let active = ledger.status.active_since.as_ref()?.0;
-    let acting = active.max(seen.listening_since);
-    let before = condition::get(&ledger.status.conditions, kind::ROLES_READY);
-    Some(match before {
-        // It is this very look that misses them.
-        Some(before) if before.status == "True" => now,
-        Some(before) => before.last_transition_time.0.max(acting),
-        None => acting,
-    })
+    // It is this very look that misses them.
+    let misses = condition::holds(&ledger.status.conditions, kind::ROLES_READY);
+    let since = not_ready_from(&ledger.status, Some(seen.listening_since))?;
+    Some(if misses { now } else { since })
+}
+
+/// From when the time runs in which the roles of a job that are not ready have to be: its activation, the moment it lost them, or the start of
+/// the operator that acts, where that is known. What no operator was there to do is no fault of the job's.
+pub(crate) fn not_ready_from(status: &PpoJobStatus, acting_since: Option<Timestamp>) -> Option<Timestamp> {
+    let active = status.active_since.as_ref()?.0;
+    let lost = condition::get(&status.conditions, kind::ROLES_READY).map(|ready| ready.last_transition_time.0);
+    [Some(active), lost, acting_since].into_iter().max().flatten()
 }

@@ -6,7 +6,7 @@ use std::fs;
 use serde::Deserialize;
 
 use crate::evaluation::known_values;
-use crate::monitoring::metric_lists;
+use crate::monitoring::{alerts, metric_lists};
 use crate::tools::{repository, run};
 
 /// Labels that Prometheus adds to what it scrapes, by the chart's ServiceMonitor and PodMonitor.
@@ -85,7 +85,7 @@ pub fn check(expressions: &[(String, String)]) -> BTreeSet<String> {
         assert!(asked.error.is_empty(), "{place}: {}\n{text}", asked.error);
         assert!(!asked.selectors.is_empty(), "{place} asks for no metric\n{text}");
         let mut offered: BTreeSet<&str> = SCRAPED.into();
-        for selector in &asked.selectors {
+        for selector in asked.selectors.iter().filter(|selector| !is_alert(selector)) {
             let (name, metric) = find(&exported, &selector.metric)
                 .unwrap_or_else(|| panic!("{place}: nothing exports {:?}\n{text}", selector.metric));
             let has = |label: &str| SCRAPED.contains(&label) || metric.labels.contains(label);
@@ -108,6 +108,13 @@ pub fn check(expressions: &[(String, String)]) -> BTreeSet<String> {
     named
 }
 
+/// Whether a selector asks Prometheus itself for an alert of ours: one that looks at whether it fires.
+fn is_alert(selector: &Selector) -> bool {
+    let named = selector.labels.get("alertname").into_iter().flatten();
+    let is_ours = |name: &String| alerts().iter().any(|(_, alert)| alert["alert"] == **name);
+    selector.metric == "ALERTS" && named.clone().count() == 1 && named.clone().all(is_ours)
+}
+
 /// The exported metric that a series of that name belongs to: a histogram has three.
 fn find<'a>(exported: &'a BTreeMap<String, Exported>, series: &'a str) -> Option<(&'a str, &'a Exported)> {
     let histogram = ["_bucket", "_sum", "_count"]
@@ -123,6 +130,12 @@ fn find<'a>(exported: &'a BTreeMap<String, Exported>, series: &'a str) -> Option
 #[should_panic(expected = "nothing exports \"ppo_rewards\"")]
 fn a_metric_that_nobody_exports_is_seen() {
     check(&[("here".into(), "avg by (job) (ppo_rewards)".into())]);
+}
+
+#[test]
+#[should_panic(expected = "nothing exports \"ALERTS\"")]
+fn an_alert_that_is_none_of_ours_is_seen() {
+    check(&[("here".into(), "ALERTS{alertname=\"PpoJobKlRunsAway\"}".into())]);
 }
 
 #[test]

@@ -24,6 +24,8 @@ pub struct Learner {
     learning_rate: f64,
     total_updates: u64,
     ranks: Ranks,
+    /// Of each backward pass that nobody has asked for: its loss and the numbers beside it, [1 + numbers] float64, where the model is.
+    passes: Vec<Tensor>,
     /// A loss since the last update that was not finite.
     bad_loss: Option<f64>,
 }
@@ -102,6 +104,7 @@ impl Learner {
             learning_rate,
             total_updates,
             ranks: ranks.clone(),
+            passes: Vec::new(),
             bad_loss: None,
         })
     }
@@ -111,13 +114,12 @@ impl Learner {
         self.optimizer.updates
     }
 
-    /// Backward of one micro-batch's share of the update's loss. Then its value is brought to this machine, and the `numbers` beside it
-    /// (any shape, where the loss is), all at once: the only time a micro-batch is waited for. A loss that is not finite is told of
-    /// by [`update`](Self::update), by all ranks at once.
+    /// Backward of one micro-batch's share of the update's loss. Its value and the `numbers` beside it (any shape, where the loss is) are
+    /// kept for [`passes`](Self::passes): nothing is waited for here, so that a GPU has the next micro-batch before it is done with this one.
     ///
     /// # Errors
     /// When libtorch fails, or a rank is lost.
-    pub fn backward<const N: usize>(&mut self, loss: &Tensor, numbers: &[Tensor]) -> anyhow::Result<(f64, [f64; N])> {
+    pub fn backward(&mut self, loss: &Tensor, numbers: &[Tensor]) -> anyhow::Result<()> {
         loss.f_backward().map_err(|error| {
             let failure = self.parameters.take_failure().unwrap_or_else(|| error.into());
             failure.context("backward failed")
@@ -126,17 +128,44 @@ impl Learner {
         let all = std::iter::once(loss).chain(numbers);
         let all = all.map(|tensor| Ok(tensor.f_detach()?.f_to_kind(Kind::Double)?.f_reshape([-1])?));
         let all = Tensor::f_cat(&all.collect::<anyhow::Result<Vec<Tensor>>>()?, 0)?;
-        let all = Vec::<f64>::try_from(&all)?;
-        let (value, numbers) = all.split_first().context("a loss is no number")?;
-        if !value.is_finite() {
-            self.bad_loss = Some(*value);
+        self.passes.push(all);
+        Ok(())
+    }
+
+    /// Losses given to [`backward`](Self::backward) since the last time, and the numbers beside them, brought to this machine all at once. A
+    /// loss that is not finite is told of by [`update`](Self::update), by all ranks at once.
+    ///
+    /// # Errors
+    /// When libtorch fails, or there were other numbers than these.
+    pub fn passes<const N: usize>(&mut self) -> anyhow::Result<Vec<(f64, [f64; N])>> {
+        let passes = self.read_passes()?.into_iter().map(|pass| {
+            let (loss, numbers) = pass.split_first().context("a loss is no number")?;
+            let numbers = numbers.try_into();
+            let numbers = numbers.context("a micro-batch has other numbers than expected")?;
+            Ok((*loss, numbers))
+        });
+        passes.collect()
+    }
+
+    fn read_passes(&mut self) -> anyhow::Result<Vec<Vec<f64>>> {
+        let passes = std::mem::take(&mut self.passes);
+        if passes.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut numbers = Vec::<f64>::try_from(&Tensor::f_cat(&passes, 0)?)?.into_iter();
+        let read: Vec<Vec<f64>> = passes
+            .iter()
+            .map(|pass| numbers.by_ref().take(pass.numel()).collect())
+            .collect();
+        let bad = read
+            .iter()
+            .filter_map(|pass| pass.first())
+            .find(|loss| !loss.is_finite());
+        if let Some(loss) = bad {
+            self.bad_loss = Some(*loss);
             self.parameters.mark_not_finite();
         }
-        let numbers = numbers.try_into();
-        Ok((
-            *value,
-            numbers.context("a micro-batch has other numbers than expected")?,
-        ))
+        Ok(read)
     }
 
     /// One optimizer update from the gradients gathered since the last.
@@ -144,6 +173,8 @@ impl Learner {
     /// # Errors
     /// When libtorch fails.
     pub fn update(&mut self) -> anyhow::Result<Updated> {
+        // Of those that nobody asked for, too, a loss may be bad.
+        self.read_passes()?;
         let factor = schedule::factor(&self.spec, self.optimizer.updates, self.total_updates);
         let learning_rate = self.learning_rate * factor;
         let grad_norm = self.optimizer.update(&mut self.parameters, &self.spec, learning_rate)?;

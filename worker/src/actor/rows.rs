@@ -5,7 +5,7 @@ use tch::{Kind, Tensor};
 
 use crate::model::batch::together;
 use crate::model::budget::{PASS_TOKENS, batches_in_order};
-use crate::model::{Decoder, Entropy, TokenBatch, ValueModel, likeliest, token_logprobs};
+use crate::model::{Decoder, Entropy, Targets, TokenBatch, ValueModel, likeliest, token_logprobs};
 use crate::stages::Sample;
 
 /// Packed tokens of some samples, and which rows predict response tokens. All of it is in this machine's memory until a model computes
@@ -18,6 +18,7 @@ pub struct Rows {
     critic: Places,
     /// [rows of the policy] int64: the response tokens.
     targets: Tensor,
+    greatest_target: i64,
     batch: i64,
     time: i64,
 }
@@ -64,6 +65,7 @@ impl Rows {
             policy: Places::new(&policy),
             critic: Places::new(&critic),
             targets: Tensor::from_slice(&targets),
+            greatest_target: targets.iter().copied().max().unwrap_or(0),
             batch: samples.len() as i64,
             time: time as i64,
         })
@@ -84,7 +86,11 @@ impl Rows {
             decoder.device(),
         )?;
         let hidden = decoder.hidden_of(&self.tokens, &packed)?;
-        let answer = token_logprobs(decoder, &hidden, &targets, temperature, entropy)?;
+        let targets = Targets {
+            ids: &targets,
+            greatest: self.greatest_target,
+        };
+        let answer = token_logprobs(decoder, &hidden, targets, temperature, entropy)?;
         let entropy = answer.entropy.map(|entropy| self.pad(&padded, &entropy)).transpose()?;
         Ok((self.pad(&padded, &answer.logprobs)?, entropy))
     }

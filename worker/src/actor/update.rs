@@ -132,12 +132,14 @@ impl Update<'_> {
         for micro in &shares[self.ranks.rank()] {
             let micro = micro.on(actor.decoder.device())?;
             let (loss, numbers) = self.policy_loss(actor, lesson, &micro, &whole)?;
-            let (loss, numbers) = actor.learner.backward(&loss, &numbers)?;
+            actor.learner.backward(&loss, &numbers)?;
+            self.live.goes_on();
+        }
+        for (loss, numbers) in actor.learner.passes()? {
             learnt.add_policy(loss, numbers);
             if self.kl_in_loss(lesson).is_some() {
                 learnt.note_kl_loss();
             }
-            self.live.goes_on();
         }
         let updated = actor.learner.update()?;
         self.made(
@@ -237,9 +239,11 @@ impl Update<'_> {
             };
             let value = value_loss(algorithm, &input, &whole)?;
             let loss = &value.loss * algorithm.value_coef;
-            let (_, numbers) = critic.learner.backward(&loss, &[value.loss, value.sums])?;
-            learnt.add_value(numbers);
+            critic.learner.backward(&loss, &[value.loss, value.sums])?;
             self.live.goes_on();
+        }
+        for (_, numbers) in critic.learner.passes()? {
+            learnt.add_value(numbers);
         }
         let updated = critic.learner.update()?;
         self.made(

@@ -485,6 +485,33 @@ fn changes(tensors: &[(&str, &[i64], &[f32])]) -> Changes {
     changes
 }
 
+/// Weights of which some numbers are others than those of `weights`, and these numbers as an engine gets them: here and there, the first and
+/// the last of most tensors among them. bfloat16 has all of these.
+pub fn changed_here_and_there(weights: &Weights) -> (Weights, Changes) {
+    let (mut changed, mut parts) = (Weights::default(), Vec::new());
+    for (name, tensor) in &weights.0 {
+        if !name.ends_with("v_norm.weight") && !name.ends_with("o_proj.bias") {
+            let count = tensor.numel() as i64;
+            let places: Vec<i64> = (0..count)
+                .filter(|place| place % 7 == 0 || place + 1 == count)
+                .collect();
+            let numbers: Vec<f32> = places.iter().map(|place| (place % 5) as f32 / 8.0 - 0.25).collect();
+            let values = Tensor::from_slice(&numbers).to_kind(tensor.kind());
+            let flat = tensor
+                .copy()
+                .view([-1])
+                .index_copy(0, &Tensor::from_slice(&places), &values);
+            changed.0.insert(name.clone(), flat.view(tensor.size().as_slice()));
+            parts.push((name.as_str(), places, numbers));
+        }
+    }
+    let parts: Vec<_> = parts
+        .iter()
+        .map(|(name, places, numbers)| (*name, &**places, &**numbers))
+        .collect();
+    (changed, changes(&parts))
+}
+
 pub fn numbers_that_change_one_by_one_give_what_all_of_the_new_weights_give<R: Subject>() {
     for (kind, tied, hidden) in [
         (Kind::Float, true, 40),
@@ -499,34 +526,12 @@ pub fn numbers_that_change_one_by_one_give_what_all_of_the_new_weights_give<R: S
         let batch = ForwardBatch {
             chunks: vec![chunk(&tokens(1, 20), 0, &[0, 1], vec![draw(1, 0)])],
         };
-        let weights = random_weights(&shape);
-        let (mut changed, mut parts) = (Weights::default(), Vec::new());
-        for (name, tensor) in &weights.0 {
-            if !name.ends_with("v_norm.weight") && !name.ends_with("o_proj.bias") {
-                // Here and there, the first and the last number among them; bfloat16 has all of these.
-                let count = tensor.numel() as i64;
-                let places: Vec<i64> = (0..count)
-                    .filter(|place| place % 7 == 0 || place + 1 == count)
-                    .collect();
-                let numbers: Vec<f32> = places.iter().map(|place| (place % 5) as f32 / 8.0 - 0.25).collect();
-                let values = Tensor::from_slice(&numbers).to_kind(kind);
-                let flat = tensor
-                    .copy()
-                    .view([-1])
-                    .index_copy(0, &Tensor::from_slice(&places), &values);
-                changed.0.insert(name.clone(), flat.view(tensor.size().as_slice()));
-                parts.push((name.as_str(), places, numbers));
-            }
-        }
+        let (changed, changes) = changed_here_and_there(&random_weights(&shape));
         let mut whole = R::make(&shape, 4, 2).unwrap();
         load(&mut whole, &changed).unwrap();
         whole.forward(&batch).unwrap();
         let mut runner: R = loaded(&shape, 4, 2);
-        let parts: Vec<_> = parts
-            .iter()
-            .map(|(name, places, numbers)| (*name, &**places, &**numbers))
-            .collect();
-        runner.change(&changes(&parts)).unwrap();
+        runner.change(&changes).unwrap();
         runner.forward(&batch).unwrap();
         assert_eq!(runner.rows(), whole.rows(), "{kind:?}, {hidden}");
     }
@@ -587,10 +592,12 @@ pub fn nan_weights_give_no_token<R: Subject>() {
 }
 
 pub fn a_sequence_without_a_distribution_spoils_none_beside_it_and_none_that_gets_its_blocks<R: Subject>() {
-    let shape = DecoderShape {
-        tied: false,
-        ..tiny(Kind::Float)
-    };
+    check_that_no_distribution_spoils_none::<R>(tiny(Kind::Float));
+}
+
+/// One whose numbers are none, beside others and before them.
+pub fn check_that_no_distribution_spoils_none<R: Subject>(shape: DecoderShape) {
+    let shape = DecoderShape { tied: false, ..shape };
     let weights = random_weights(&shape);
     let embedding = &weights.0["model.embed_tokens.weight"];
     let row = embedding.get(7).fill_(f64::INFINITY);

@@ -29,7 +29,30 @@ pub struct Entropy {
     pub is_learnt: bool,
 }
 
-/// Log-probability of `targets` (`[rows]`, int64) under the distribution that `hidden` rows (`[rows, hidden]`, as
+/// Tokens whose log-probabilities are asked for.
+#[derive(Clone, Copy, Debug)]
+pub struct Targets<'a> {
+    /// `[rows]`, int64, where the hidden states are.
+    pub ids: &'a Tensor,
+    /// The greatest of them, as whoever made them knows: a GPU would have to be waited for.
+    pub greatest: i64,
+}
+
+impl<'a> Targets<'a> {
+    /// Looks for the greatest of `ids`.
+    ///
+    /// # Errors
+    /// When libtorch fails.
+    pub fn of(ids: &'a Tensor) -> Result<Self> {
+        let greatest = match ids.numel() {
+            0 => 0,
+            _ => ids.f_max()?.f_int64_value(&[])?,
+        };
+        Ok(Self { ids, greatest })
+    }
+}
+
+/// Log-probability of `targets` under the distribution that `hidden` rows (`[rows, hidden]`, as
 /// [`Decoder::hidden`] gives them) predict at `temperature`, and the `entropy` that is wanted of it.
 ///
 /// # Errors
@@ -37,7 +60,7 @@ pub struct Entropy {
 pub fn token_logprobs(
     decoder: &Decoder,
     hidden: &Tensor,
-    targets: &Tensor,
+    Targets { ids, greatest }: Targets<'_>,
     temperature: f64,
     entropy: Option<Entropy>,
 ) -> Result<TokenLogprobs> {
@@ -48,7 +71,7 @@ pub fn token_logprobs(
         );
     }
     let head = decoder.lm_head()?;
-    let rows = targets.numel();
+    let rows = ids.numel();
     let filler = decoder.filler(rows);
     let kept_bytes = match hidden.device() {
         Device::Cpu => KEPT_BYTES,
@@ -56,20 +79,33 @@ pub fn token_logprobs(
     };
     let (hidden, targets) = (
         hidden.f_constant_pad_nd([0, 0, 0, filler])?,
-        targets.f_constant_pad_nd([0, filler])?,
+        ids.f_constant_pad_nd([0, filler])?,
     );
-    let known = known(decoder, &targets)?;
+    let vocab = decoder.config().vocab;
+    // Those behind the vocabulary read its last row, where there are such.
+    let has_unknown = decoder.takes_unknown() && greatest >= vocab;
+    let known = has_unknown.then(|| targets.f_clamp_max(vocab - 1)).transpose()?;
     let in_vocabulary = known.as_ref().unwrap_or(&targets);
-    let at = |temperature| training::token_logprobs(&hidden, &head.weight, in_vocabulary, temperature, kept_bytes);
-    let (mut logprobs, tempered) = at(temperature)?;
+    let at = |temperature, wants_entropy| {
+        training::token_logprobs(
+            &hidden,
+            &head.weight,
+            in_vocabulary,
+            temperature,
+            kept_bytes,
+            wants_entropy,
+        )
+    };
+    let is_its_own = entropy.is_some_and(|wanted| wanted.temperature == temperature);
+    let (mut logprobs, tempered) = at(temperature, is_its_own)?;
     if known.is_some() {
         logprobs = without_row(&logprobs, (&hidden, &head.weight), &targets, temperature)?;
     }
     let entropy = match entropy {
-        Some(wanted) if wanted.temperature != temperature => {
+        Some(wanted) if !is_its_own => {
             // One pass has one temperature: this is the output projection once more, forward only where nobody learns from it.
             let _no_grad = (!wanted.is_learnt).then(tch::no_grad_guard);
-            Some(at(wanted.temperature)?.1)
+            Some(at(wanted.temperature, true)?.1)
         }
         wanted => wanted.map(|_| tempered),
     };
@@ -78,15 +114,6 @@ pub fn token_logprobs(
         logprobs: real(logprobs)?,
         entropy: entropy.map(real).transpose()?,
     })
-}
-
-/// Targets with the vocabulary's last one for those [behind it](Decoder::take_unknown); None where there are no such.
-fn known(decoder: &Decoder, targets: &Tensor) -> Result<Option<Tensor>> {
-    let vocab = decoder.config().vocab;
-    if !decoder.takes_unknown() || targets.numel() == 0 || targets.f_max()?.int64_value(&[]) < vocab {
-        return Ok(None);
-    }
-    Ok(Some(targets.f_clamp_max(vocab - 1)?))
 }
 
 /// `logprobs` `[rows]`, which are the last token's for `targets` behind the vocabulary: there those of a token whose logit is 0.
@@ -162,7 +189,7 @@ mod tests {
     }
 
     fn sliced(kept_bytes: i64) -> impl Fn(&Tensor, &Tensor, &Tensor) -> (Tensor, Tensor) {
-        move |hidden, weight, targets| training::token_logprobs(hidden, weight, targets, 0.7, kept_bytes).unwrap()
+        move |hidden, weight, targets| training::token_logprobs(hidden, weight, targets, 0.7, kept_bytes, true).unwrap()
     }
 
     fn distance(a: &Tensor, b: &Tensor) -> f64 {
@@ -220,9 +247,19 @@ mod tests {
 
     #[test]
     fn an_id_behind_a_companions_vocabulary_is_a_row_of_zeros() {
+        check_unknown(Device::Cpu);
+    }
+
+    #[test]
+    #[ignore = "needs a GPU: make test-gpu"]
+    fn so_it_is_on_a_gpu() {
+        check_unknown(crate::device::here().unwrap());
+    }
+
+    fn check_unknown(device: Device) {
         let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/llama");
         let config = ModelConfig::read(folder.as_ref()).unwrap();
-        let weights = Weights::random(&config, Kind::Float, 1).unwrap();
+        let weights = Weights::random(&config, Kind::Float, 1).unwrap().on(device).unwrap();
         let mut decoder = Decoder::new(&config, &weights).unwrap();
         let _no_grad = tch::no_grad_guard();
         let behind = config.vocab + 7;
@@ -232,8 +269,10 @@ mod tests {
 
         decoder.take_unknown();
         let hidden = decoder.hidden(&batch).unwrap();
-        let targets = Tensor::from_slice(&[2, behind, 3, 4]);
-        let found = token_logprobs(&decoder, &hidden, &targets, 0.7, None).unwrap().logprobs;
+        let targets = Tensor::from_slice(&[2, behind, 3, 4]).to_device(device);
+        let found = token_logprobs(&decoder, &hidden, Targets::of(&targets).unwrap(), 0.7, None)
+            .unwrap()
+            .logprobs;
         let logits = decoder.logits(&hidden).unwrap() / 0.7;
         // What its row of the output projection would give, which has no part in the sum either.
         let padded = logits.constant_pad_nd([0, 8]);
@@ -263,7 +302,7 @@ mod tests {
     fn a_target_outside_the_vocabulary_is_an_error() {
         let (hidden, weight, ..) = problem(Kind::Float);
         let targets = Tensor::full([37], 1500, (Kind::Int64, tch::Device::Cpu));
-        let error = training::token_logprobs(&hidden, &weight, &targets, 1.0, 0).unwrap_err();
+        let error = training::token_logprobs(&hidden, &weight, &targets, 1.0, 0, true).unwrap_err();
         assert!(
             error
                 .to_string()

@@ -38,7 +38,7 @@ pub use config::{Family, Head, ModelConfig};
 pub use critic_folder::CriticFolder;
 pub use decoder::Decoder;
 pub use heads::{RewardModel, ValueModel};
-pub use logprobs::{Entropy, TokenLogprobs, likeliest, token_logprobs};
+pub use logprobs::{Entropy, Targets, TokenLogprobs, likeliest, token_logprobs};
 pub use save::save;
 pub use target::{Target, kind, target};
 pub use weights::{Part, Weights};

@@ -130,9 +130,9 @@ impl RopeScaling {
 #[derive(Debug)]
 pub struct Rotation {
     /// `[tokens, head_dim / 2]`, float32.
-    pub cos: Tensor,
-    /// `[tokens, head_dim / 2]`, float32.
-    pub sin: Tensor,
+    cos: Tensor,
+    /// `[tokens, head_dim / 2]`, float32; on a GPU that of each half with its sign, `[tokens, 2, head_dim / 2]`: made once for all layers.
+    sin: Tensor,
 }
 
 impl Rotation {
@@ -142,9 +142,13 @@ impl Rotation {
     /// When libtorch fails.
     pub fn at(positions: &Tensor, frequencies: &Tensor) -> Result<Self> {
         let angles = positions.f_to_kind(Kind::Float)?.f_unsqueeze(1)?.f_mul(frequencies)?;
+        let sin = angles.f_sin()?;
         Ok(Self {
             cos: angles.f_cos()?,
-            sin: angles.f_sin()?,
+            sin: match sin.device() {
+                Device::Cpu => sin,
+                _ => Tensor::f_stack(&[sin.f_neg()?, sin], 1)?,
+            },
         })
     }
 

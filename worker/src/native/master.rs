@@ -130,6 +130,27 @@ mod tests {
     }
 
     #[test]
+    #[ignore = "needs a GPU: make test-gpu"]
+    fn a_gpu_splits_marks_and_joins_to_the_bits_of_a_cpu() {
+        let gpu = crate::device::here().unwrap();
+        let before = numbers();
+        let after = &before * 1.001;
+        for first in [0, 1, 7, 13] {
+            let on = |device: Device| {
+                let [rounded, rest] = halves(&before).map(|half| half.to_device(device));
+                let marks = Tensor::zeros([before.numel() as i64 / 8 + 4], (Kind::Uint8, device));
+                let whole = after.to_device(device);
+                split_marked(&whole, &rounded, &rest, (&marks, first)).unwrap();
+                let joined = whole.zeros_like();
+                join(&rounded, &rest, &joined).unwrap();
+                let all = [rounded.view_dtype(Kind::Int16), rest, marks, bits(&joined)];
+                all.map(|tensor| tensor.to_device(Device::Cpu))
+            };
+            assert_eq!(on(gpu), on(Device::Cpu), "from bit {first}");
+        }
+    }
+
+    #[test]
     fn halves_of_other_kinds_or_lengths_are_refused() {
         let whole = Tensor::from_slice(&[1f32, 2.0]);
         let [rounded, rest] = halves(&whole);

@@ -46,6 +46,7 @@ unsafe extern "C" {
         targets: Handle,
         temperature: f64,
         kept_bytes: i64,
+        wants_entropy: bool,
         logprobs: Output,
         entropy: Output,
     ) -> *mut c_char;
@@ -235,7 +236,8 @@ pub fn merge(weight: &Tensor, a: &Tensor, b: &Tensor, scale: f64) -> Result<Tens
 
 /// Log-probability of each row's target and entropy of each row's distribution, both `[rows]` float32, of float32 logits `hidden`
 /// (`[rows, width]`) times `weight` (`[vocab, width]`) transposed over `temperature`. Logits of at most `kept_bytes` are kept
-/// for the backward pass; more are computed again there. Targets have to be below the vocabulary: on a GPU nobody looks.
+/// for the backward pass; more are computed again there. Targets have to be below the vocabulary: on a GPU nobody looks. An entropy that is
+/// not wanted may be zero: on a GPU half of the work is for it.
 ///
 /// # Errors
 /// When the shapes do not fit, a target of a CPU is outside the vocabulary, or memory runs out.
@@ -245,6 +247,7 @@ pub fn token_logprobs(
     targets: &Tensor,
     temperature: f64,
     kept_bytes: i64,
+    wants_entropy: bool,
 ) -> Result<(Tensor, Tensor)> {
     let mut entropy = null_mut();
     let logprobs = one(|output| unsafe {
@@ -255,6 +258,7 @@ pub fn token_logprobs(
             handle(targets),
             temperature,
             kept_bytes,
+            wants_entropy,
             output,
             entropy,
         )

@@ -49,15 +49,14 @@ impl train::Student for Student {
 
     fn update(&mut self, batch: &[&Sample]) -> Result<f64> {
         let tokens: usize = batch.iter().map(|sample| sample.response.len()).sum();
-        let mut total = 0.0;
         for micro in batch.chunks(self.micro) {
             let (logprobs, _) = rows(micro)?.logprobs(&self.decoder, 1.0, None)?;
             let loss = -logprobs.sum(Kind::Float) / tokens as f64;
-            let (loss, []) = self.learner.backward(&loss, &[])?;
-            total += loss;
+            self.learner.backward(&loss, &[])?;
         }
+        let losses = self.learner.passes()?;
         self.learner.update()?.made()?;
-        Ok(total)
+        Ok(losses.into_iter().map(|(loss, [])| loss).sum())
     }
 
     fn evaluate(&self, held_out: &[Sample]) -> Result<HeldOut> {

@@ -55,14 +55,13 @@ impl train::Student for Student {
     }
 
     fn update(&mut self, batch: &[&Preference]) -> Result<f64> {
-        let mut total = 0.0;
         for micro in batch.chunks(self.micro) {
             let loss = -self.margins(micro)?.f_log_sigmoid()?.sum(Kind::Float) / batch.len() as f64;
-            let (loss, []) = self.learner.backward(&loss, &[])?;
-            total += loss;
+            self.learner.backward(&loss, &[])?;
         }
+        let losses = self.learner.passes()?;
         self.learner.update()?.made()?;
-        Ok(total)
+        Ok(losses.into_iter().map(|(loss, [])| loss).sum())
     }
 
     fn evaluate(&self, held_out: &[Preference]) -> Result<HeldOut> {

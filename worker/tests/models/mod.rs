@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use ppo_worker::model::{Decoder, TokenBatch, safetensors, token_logprobs};
+use ppo_worker::model::{Decoder, Targets, TokenBatch, safetensors, token_logprobs};
 use tch::{Kind, Tensor};
 
 /// A model of each family.
@@ -44,6 +44,6 @@ pub fn loss(decoder: &Decoder, sequences: &[Vec<u32>]) -> Tensor {
     let hidden = decoder.hidden(&batch).unwrap();
     let hidden = hidden.index_select(0, &Tensor::from_slice(&rows));
     let targets = Tensor::from_slice(&targets);
-    let scored = token_logprobs(decoder, &hidden, &targets, 1.0, None).unwrap();
+    let scored = token_logprobs(decoder, &hidden, Targets::of(&targets).unwrap(), 1.0, None).unwrap();
     -scored.logprobs.mean(Kind::Float)
 }

@@ -1,5 +1,6 @@
 //! The flags of `openrlhf/cli/train_ppo_ray.py`: 0.11's names first (`--actor.adam.lr`), then those of 0.6 to 0.10.
 
+use crate::convert::critic::SHARED;
 use crate::convert::row::Read::{Count, CountOrNever, Data, Folder, Is, Model, Number, Numbers, One, Text, Truth};
 use crate::convert::row::{NO_DROPOUT, Row, computed, field, needless, nowhere};
 
@@ -239,12 +240,15 @@ pub const ROWS: &[Row] = &[
     ).or("cosine_with_min_lr"),
     computed(&["actor.min_lr_ratio"], &["optimizer.minLearningRateRatio"], "").or("0.1"),
     computed(&["actor.lr_warmup_ratio", "lr_warmup_ratio"], &["optimizer.warmupRatio"], "").or("0.03"),
-    nowhere(
-        &["critic.adam.betas", "critic.adam.eps", "critic.adam.weight_decay", "critic.max_norm",
-          "critic.lr_scheduler", "critic.lr_warmup_ratio", "critic.min_lr_ratio"],
-        "actor and critic share these settings; the actor's are taken",
-    ),
-    field(&["actor.optim", "critic.optim"], &[], One(&[("adam", "")])),
+    computed(&["critic.adam.betas"], &["optimizer.beta1", "optimizer.beta2"], SHARED),
+    computed(&["critic.adam.eps"], &["optimizer.epsilon"], SHARED),
+    computed(&["critic.adam.weight_decay"], &["optimizer.weightDecay"], SHARED),
+    computed(&["critic.max_norm"], &["optimizer.maxGradNorm"], SHARED),
+    computed(&["critic.lr_scheduler"], &["optimizer.schedule"], SHARED),
+    computed(&["critic.min_lr_ratio"], &["optimizer.minLearningRateRatio"], SHARED),
+    computed(&["critic.lr_warmup_ratio"], &["optimizer.warmupRatio"], SHARED),
+    field(&["actor.optim"], &[], One(&[("adam", "")])),
+    field(&["critic.optim"], &[], One(&[("adam", "")])),
     needless(&["actor.muon.*", "critic.muon.*"], "the optimizer is AdamW"),
     computed(
         &["critic.freezing_steps", "freezing_actor_steps"],

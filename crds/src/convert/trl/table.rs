@@ -41,7 +41,7 @@ pub const COMMON: &[Row] = &[
     ),
     needless(
         &["trust_remote_code", "attn_implementation", "model_init_kwargs", "disable_dropout",
-          "gradient_checkpointing_kwargs", "activation_checkpointing_kwargs", "tf32", "optim", "torch_compile*",
+          "gradient_checkpointing_kwargs", "activation_checkpointing_kwargs", "tf32", "torch_compile*",
           "deepspeed", "fsdp*", "ddp_*",
           "dataloader_*", "dataset_num_proc", "remove_unused_columns", "ds3_gather_for_generation",
           "use_liger_kernel", "use_cache", "no_cuda", "use_cpu", "local_rank", "log_level*", "disable_tqdm",
@@ -60,6 +60,14 @@ pub const COMMON: &[Row] = &[
           "eval_accumulation_steps", "eval_delay", "eval_do_concat_batches", "eval_use_gather_object",
           "use_legacy_prediction_loop"],
         "is for transformers' own loss and metrics, and has nothing to act on here",
+    ),
+    // Those of transformers that compute AdamW, be it with moments of fewer bits.
+    field(
+        &["optim"],
+        &[],
+        One(&[("adamw_torch", ""), ("adamw_torch_fused", ""), ("adamw_hf", ""), ("adamw_apex_fused", ""), ("adamw_anyprecision", ""),
+              ("adamw_torch_xla", ""), ("adamw_torch_npu_fused", ""), ("adamw_torch_4bit", ""), ("adamw_torch_8bit", ""),
+              ("adamw_bnb_8bit", ""), ("adamw_8bit", ""), ("paged_adamw", ""), ("paged_adamw_32bit", ""), ("paged_adamw_8bit", "")]),
     ),
     nowhere(&["adafactor", "optim_args", "optim_target_modules"], "the optimizer is AdamW").off(&["false"]),
     nowhere(&["neftune_noise_alpha"], "no noise is added to embeddings").off(&["0", "0.0"]),

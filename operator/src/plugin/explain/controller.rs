@@ -137,6 +137,12 @@ fn unseen(evidence: &Evidence, now: Timestamp) -> Option<String> {
     })
 }
 
+/// Since when the operator acts that holds the Lease. None where nobody does, or that is not known.
+pub(super) fn acting_since(evidence: &Evidence, now: Timestamp) -> Option<Timestamp> {
+    let lease = evidence.lease.as_ref().filter(|lease| expired(lease, now).is_none())?;
+    Some(lease.spec.as_ref()?.acquire_time.as_ref()?.0)
+}
+
 /// How the Lease ended, in words without a full stop.
 fn expired(lease: &Lease, now: Timestamp) -> Option<String> {
     let spec = lease.spec.as_ref()?;

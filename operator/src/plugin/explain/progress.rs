@@ -5,7 +5,9 @@ use ppo_crds::pod::port;
 use ppo_crds::status::{Phase, RoleStatus};
 
 use super::evidence::one_line;
-use super::{Cause, Evidence, Finding};
+use super::{Cause, Evidence, Finding, controller};
+use crate::condition::kind;
+use crate::lifecycle::not_ready_from;
 use crate::plugin::{age, pods};
 use crate::status::QUOTA_FOR_FEWER;
 
@@ -53,36 +55,64 @@ pub fn findings(evidence: &Evidence, now: Timestamp) -> Vec<Finding> {
     findings
 }
 
+/// A time by which the job fails.
+struct Deadline {
+    field: &'static str,
+    limit: u64,
+    spent: i64,
+    /// Whether it may be later, too.
+    or_later: bool,
+}
+
+impl Deadline {
+    fn left(&self) -> i64 {
+        i64::try_from(self.limit).unwrap_or(i64::MAX).saturating_sub(self.spent)
+    }
+}
+
 /// The deadline that ends the job soonest, when a tenth or less of it is left.
 fn deadline(evidence: &Evidence, now: Timestamp) -> Option<Finding> {
-    let status = evidence.status();
-    let policy = &evidence.job.spec.run_policy;
-    let active = age::seconds_since(status.active_since.as_ref()?.0, now);
-    let waits = matches!(
-        status.phase,
-        Some(Phase::Pending | Phase::Scheduling | Phase::Initializing)
-    );
-    let (limit, spent, field) = match policy.active_deadline_seconds {
-        _ if waits && status.start_time.is_none() => {
-            (policy.pre_running_deadline_seconds, active, "preRunningDeadlineSeconds")
-        }
-        Some(limit) => {
-            let before = i64::try_from(status.active_seconds).unwrap_or(i64::MAX);
-            (limit, active.saturating_add(before), "activeDeadlineSeconds")
-        }
-        None => return None,
-    };
-    let left = i64::try_from(limit).unwrap_or(i64::MAX).saturating_sub(spent);
-    (left <= i64::try_from(limit / 10).unwrap_or(i64::MAX)).then(|| {
+    let both = [of_readiness(evidence, now), of_activity(evidence, now)];
+    let soonest = both.into_iter().flatten().min_by_key(Deadline::left)?;
+    let Deadline { field, limit, .. } = soonest;
+    (soonest.left() <= i64::try_from(limit / 10).unwrap_or(i64::MAX)).then(|| {
+        let or_later = if soonest.or_later { " or later" } else { "" };
         Finding::note(
             Cause::Deadline,
             format!(
-                "The job fails in {}, by spec.runPolicy.{field} ({}).",
-                age::human(left),
+                "The job fails in {}{or_later}, by spec.runPolicy.{field} ({}).",
+                age::human(soonest.left()),
                 age::human_unsigned(limit)
             ),
             format!("raise spec.runPolicy.{field}, which may change while the job runs"),
         )
+    })
+}
+
+/// As the operator counts it: no time before it began. Where nobody holds a Lease that can be read, when it began is not known.
+fn of_readiness(evidence: &Evidence, now: Timestamp) -> Option<Deadline> {
+    if evidence.condition(kind::ROLES_READY, "True").is_some() {
+        return None;
+    }
+    let acting = controller::acting_since(evidence, now);
+    let since = not_ready_from(&evidence.status(), acting)?;
+    Some(Deadline {
+        field: "preRunningDeadlineSeconds",
+        limit: evidence.job.spec.run_policy.pre_running_deadline_seconds,
+        spent: age::seconds_since(since, now),
+        or_later: acting.is_none(),
+    })
+}
+
+fn of_activity(evidence: &Evidence, now: Timestamp) -> Option<Deadline> {
+    let status = evidence.status();
+    let active = age::seconds_since(status.active_since.as_ref()?.0, now);
+    let before = i64::try_from(status.active_seconds).unwrap_or(i64::MAX);
+    Some(Deadline {
+        field: "activeDeadlineSeconds",
+        limit: evidence.job.spec.run_policy.active_deadline_seconds?,
+        spent: active.saturating_add(before),
+        or_later: false,
     })
 }
 

@@ -12,6 +12,9 @@ use crate::engine::found_weights::find;
 use crate::model::MergedWeights;
 use crate::model::names::{EMBEDDING, LM_HEAD};
 
+/// Changed numbers that are written at once: of many a GPU that is nearly full has no room for their places.
+const WRITTEN: usize = 1 << 22;
+
 /// Tensors of one decoder block.
 #[derive(Debug)]
 pub(super) struct Layer {
@@ -163,13 +166,18 @@ impl Weights {
         let found = changes.placed(&places)?;
         *is_whole = false;
         for (place, change) in found {
-            let positions: Vec<i64> = change.positions().collect();
-            let values: Vec<f32> = change.floats().collect();
-            let values = Tensor::from_slice(&values)
-                .f_to_device(place.device())?
-                .f_to_kind(place.kind())?;
-            let positions = Tensor::from_slice(&positions).f_to_device(place.device())?;
-            let _ = place.f_view([-1])?.f_index_copy_(0, &positions, &values)?;
+            let mut numbers = change.positions().zip(change.floats());
+            loop {
+                let (positions, values): (Vec<i64>, Vec<f32>) = numbers.by_ref().take(WRITTEN).unzip();
+                if positions.is_empty() {
+                    break;
+                }
+                let values = Tensor::f_from_slice(&values)?
+                    .f_to_device(place.device())?
+                    .f_to_kind(place.kind())?;
+                let positions = Tensor::f_from_slice(&positions)?.f_to_device(place.device())?;
+                let _ = place.f_view([-1])?.f_index_copy_(0, &positions, &values)?;
+            }
         }
         *is_whole = true;
         Ok(())

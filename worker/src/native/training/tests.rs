@@ -4,7 +4,7 @@ use serde_json::json;
 use tch::{Device, Kind};
 
 use super::*;
-use crate::model::{Decoder, ModelConfig, TokenBatch, Weights, token_logprobs};
+use crate::model::{Decoder, ModelConfig, Targets, TokenBatch, Weights, token_logprobs};
 use crate::native::optimizer::set_grad;
 use crate::native::random;
 
@@ -36,7 +36,10 @@ fn outcome(inputs: &[Tensor], compute: impl Fn(&[Tensor]) -> Vec<Tensor>) -> Vec
     let outputs = compute(&leaves);
     let loss = outputs.iter().map(|output| {
         let places = Tensor::arange(output.numel() as i64, (Kind::Float, Device::Cpu));
-        let direction = (places * 0.7).sin().view(output.size().as_slice());
+        let direction = (places * 0.7)
+            .sin()
+            .view(output.size().as_slice())
+            .to_device(output.device());
         (output.to_kind(Kind::Float) * direction).sum(Kind::Float)
     });
     loss.reduce(|sum, next| sum + next).unwrap().backward();
@@ -49,15 +52,65 @@ fn compare(what: &str, shapes: &[&[i64]], compute: impl Fn(&[Tensor]) -> Vec<Ten
         let inputs: Vec<Tensor> = random::seeded(7, || shapes.iter().map(|dims| normal(dims, kind)).collect());
         let kernels = outcome(&inputs, &compute);
         let stock = without_kernels(|| outcome(&inputs, &compute));
-        for (number, (ours, theirs)) in kernels.iter().zip(&stock).enumerate() {
-            assert_eq!(
-                (ours.kind(), ours.size()),
-                (theirs.kind(), theirs.size()),
-                "{what} {number}"
-            );
-            let far = distance(ours, theirs);
-            assert!(far < tolerance(kind), "{what}, {kind:?}, tensor {number}: {far}");
+        check_near(what, &kernels, &stock, tolerance(kind));
+    }
+}
+
+fn check_near(what: &str, kernels: &[Tensor], stock: &[Tensor], tolerance: f64) {
+    for (number, (ours, theirs)) in kernels.iter().zip(stock).enumerate() {
+        let kind = ours.kind();
+        assert_eq!((kind, ours.size()), (theirs.kind(), theirs.size()), "{what} {number}");
+        let far = distance(ours, theirs);
+        assert!(far < tolerance, "{what}, {kind:?}, tensor {number}: {far}");
+    }
+}
+
+#[test]
+#[ignore = "needs a GPU: make test-gpu"]
+fn a_gpu_gives_what_the_kernels_give() {
+    let gpu = crate::device::here().unwrap();
+    let check = |what: &str, shapes: &[&[i64]], compute: &dyn Fn(&[Tensor]) -> Vec<Tensor>| {
+        for kind in [Kind::Float, Kind::BFloat16] {
+            let inputs: Vec<Tensor> = random::seeded(7, || shapes.iter().map(|dims| normal(dims, kind)).collect());
+            let there: Vec<Tensor> = inputs.iter().map(|input| input.to_device(gpu)).collect();
+            let there = outcome(&there, compute);
+            let there: Vec<Tensor> = there.iter().map(|tensor| tensor.to_device(Device::Cpu)).collect();
+            check_near(what, &outcome(&inputs, compute), &there, 3.0 * tolerance(kind));
         }
+    };
+    check("a norm of heads", &[&[9, 3, 16], &[16]], &|it| {
+        vec![rms_norm(&it[0], &it[1], 1e-6).unwrap()]
+    });
+    check("a gate", &[&[17, 40], &[17, 40]], &|it| {
+        vec![gate(&it[0], &it[1]).unwrap()]
+    });
+    let angles = Tensor::arange(13 * 8, (Kind::Float, Device::Cpu)).view([13, 8]) * 0.1;
+    check("a rotation", &[&[13, 3, 16]], &|it| {
+        let angles = angles.to_device(it[0].device());
+        vec![rotate(&it[0], &angles.cos(), &angles.sin()).unwrap()]
+    });
+    let (lengths, boundaries) = ([5i64, 1, 17, 40], Tensor::from_slice(&[0i32, 5, 6, 23, 63]));
+    let shapes: [&[i64]; 3] = [&[64, 6, 24], &[64, 2, 24], &[64, 2, 24]];
+    check("attention", &shapes, &|it| {
+        let boundaries = boundaries.to_device(it[0].device());
+        vec![attention(&it[0], &it[1], &it[2], &lengths, &boundaries).unwrap()]
+    });
+    let targets = random::seeded(9, || Tensor::randint(1500, [800], (Kind::Int64, Device::Cpu)));
+    for (temperature, kept_bytes, wants_entropy) in [
+        (0.7, 0, true),
+        (0.7, 1 << 30, false),
+        (1.0, 1 << 30, true),
+        (1.0, 0, false),
+    ] {
+        check("log-probabilities", &[&[800, 24], &[1500, 24]], &|it| {
+            let (scaled, targets) = (&it[0] * 0.3, targets.to_device(it[0].device()));
+            let all = super::token_logprobs(&scaled, &it[1], &targets, temperature, kept_bytes, wants_entropy);
+            let (logprobs, entropy) = all.unwrap();
+            match wants_entropy {
+                true => vec![logprobs, entropy],
+                false => vec![logprobs],
+            }
+        });
     }
 }
 
@@ -74,6 +127,10 @@ fn norms_rotations_and_gates_are_the_same() {
     compare("a rotation", &[&[13, 3, 16]], |it| {
         vec![rotate(&it[0], &cosine, &sine).unwrap()]
     });
+    let heads = random::seeded(5, || normal(&[13, 3, 16], Kind::BFloat16));
+    let both = Tensor::stack(&[-&sine, sine.shallow_clone()], 1);
+    let of = |sine: &Tensor| without_kernels(|| rotate(&heads, &cosine, sine).unwrap());
+    assert!(of(&both).equal(&of(&sine)));
     compare("a gate", &[&[17, 40], &[17, 40]], |it| {
         vec![gate(&it[0], &it[1]).unwrap()]
     });
@@ -129,9 +186,17 @@ fn log_probabilities_and_entropies_are_the_same_over_several_slices() {
     for kept_bytes in [0, 1 << 30] {
         compare("log-probabilities", &[&[800, 24], &[1500, 24]], |it| {
             let scaled = &it[0] * 0.3;
-            let (logprobs, entropy) = super::token_logprobs(&scaled, &it[1], &targets, 0.7, kept_bytes).unwrap();
+            let (logprobs, entropy) = super::token_logprobs(&scaled, &it[1], &targets, 0.7, kept_bytes, true).unwrap();
             vec![logprobs, entropy]
         });
+        // Those of which nobody learns the entropy, and those of temperature 1, take shorter ways.
+        for (temperature, wants_entropy) in [(0.7, false), (1.0, true), (1.0, false)] {
+            compare("log-probabilities alone", &[&[800, 24], &[1500, 24]], |it| {
+                let scaled = &it[0] * 0.3;
+                let all = super::token_logprobs(&scaled, &it[1], &targets, temperature, kept_bytes, wants_entropy);
+                vec![all.unwrap().0]
+            });
+        }
     }
 }
 
@@ -143,8 +208,12 @@ fn logits_of_a_bfloat16_model_are_not_rounded_to_bfloat16() {
         (normal(&[64, 24]), normal(&[1500, 24]), targets)
     });
     let wide = |tensor: &Tensor| tensor.to_kind(Kind::Float);
-    let (expected, _) = super::token_logprobs(&wide(&hidden), &wide(&weight), &targets, 1.0, 0).unwrap();
-    let ours = || super::token_logprobs(&hidden, &weight, &targets, 1.0, 0).unwrap().0;
+    let (expected, _) = super::token_logprobs(&wide(&hidden), &wide(&weight), &targets, 1.0, 0, false).unwrap();
+    let ours = || {
+        super::token_logprobs(&hidden, &weight, &targets, 1.0, 0, false)
+            .unwrap()
+            .0
+    };
     for logprobs in [ours(), without_kernels(ours)] {
         let far = distance(&logprobs, &expected);
         assert!(far < 1e-5, "{far}");
@@ -234,7 +303,9 @@ fn learnt(weights: &Weights, checkpointing: bool, half: Half) -> Vec<Tensor> {
     let rows = Tensor::arange_start_step(1, 38, 2, (Kind::Int64, Device::Cpu));
     let targets = batch.ids.index_select(0, &(&rows - 1));
     let hidden = half(&decoder, &batch, &rows);
-    let logprobs = token_logprobs(&decoder, &hidden, &targets, 1.0, None).unwrap().logprobs;
+    let logprobs = token_logprobs(&decoder, &hidden, Targets::of(&targets).unwrap(), 1.0, None)
+        .unwrap()
+        .logprobs;
     (-logprobs.mean(Kind::Float)).backward();
     std::iter::once(logprobs.detach()).chain(gradients).collect()
 }

@@ -108,6 +108,7 @@ pub const ROWS: &[Row] = &[
     ),
     field(&["actor_rollout_ref.actor.optim.lr"], &["optimizer.actorLearningRate"], Number),
     field(&["actor_rollout_ref.actor.optim.betas"], &["optimizer.beta1", "optimizer.beta2"], Numbers).or("0.9 0.999"),
+    field(&["actor_rollout_ref.actor.optim.eps"], &["optimizer.epsilon"], Number),
     field(
         &["actor_rollout_ref.actor.optim.weight_decay"],
         &["optimizer.weightDecay"],
@@ -131,11 +132,39 @@ pub const ROWS: &[Row] = &[
     ),
     field(&["actor_rollout_ref.actor.optim.min_lr_ratio"], &["optimizer.minLearningRateRatio"], Number).or("0.0"),
     nowhere(
-        &["actor_rollout_ref.actor.optim.min_lr"],
+        &["actor_rollout_ref.actor.optim.min_lr", "actor_rollout_ref.actor.optim.lr_min"],
         "optimizer.minLearningRateRatio is its share of the learning rate: give min_lr / lr",
     ).off(&["0", "0.0"]),
     needless(&["actor_rollout_ref.actor.optim.total_training_steps"], "the schedule ends with the run"),
     field(&["actor_rollout_ref.actor.optim.optimizer"], &[], One(&[("adamw", "")])),
+    nowhere(
+        &["actor_rollout_ref.actor.optim.lr_decay_steps"],
+        "the learning rate falls to the end of the run: a run of so many steps ends its schedule there",
+    ),
+    nowhere(
+        &["actor_rollout_ref.actor.optim.num_cycles"],
+        "cosine is half a wave: the learning rate falls once, to the end of the run",
+    ).off(&["0.5"]),
+    nowhere(
+        &["actor_rollout_ref.actor.optim.lr_decay_ratio"],
+        "the learning rate falls to the end of the run, not for a part of it",
+    ).off(&["1", "1.0"]),
+    nowhere(
+        &["actor_rollout_ref.actor.optim.lr_warmup_init", "actor_rollout_ref.actor.optim.lr_start"],
+        "a warm-up begins at 0",
+    ).off(&["0", "0.0"]),
+    nowhere(
+        &["actor_rollout_ref.actor.optim.decay_type", "actor_rollout_ref.actor.optim.min_lr_factor"],
+        "give the course of the learning rate in optimizer.schedule and optimizer.minLearningRateRatio",
+    ),
+    nowhere(
+        &["actor_rollout_ref.actor.optim.weight_decay_incr_style"],
+        "the weight decay stays as it is (optimizer.weightDecay)",
+    ).off(&["constant"]),
+    nowhere(
+        &["actor_rollout_ref.actor.optim.override_optimizer_config*"],
+        "the optimizer is AdamW with the fields of optimizer, and nothing else",
+    ),
     needless(&["actor_rollout_ref.actor.optim.*"], "the optimizer is AdamW, with a schedule of one period"),
     needless(
         &["actor_rollout_ref.actor.use_dynamic_bsz", "actor_rollout_ref.actor.ppo_max_token_len_per_gpu",

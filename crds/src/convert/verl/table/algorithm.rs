@@ -1,5 +1,6 @@
 //! verl's settings of the KL, of advantages and of the critic.
 
+use crate::convert::critic::SHARED;
 use crate::convert::row::Read::{Number, One};
 use crate::convert::row::{Row, computed, field, needless, nowhere};
 
@@ -110,10 +111,23 @@ pub const ROWS: &[Row] = &[
         &["optimizer.criticWarmupSteps"],
         "N freezes N - 1 steps: verl counts them from 1 and trains the policy in step N",
     ),
-    nowhere(
-        &["critic.ppo_epochs", "critic.ppo_mini_batch_size", "critic.grad_clip", "critic.loss_agg_mode",
-          "critic.optim.*"],
-        "actor and critic share these settings; the actor's are taken",
+    computed(&["critic.ppo_epochs"], &["batch.ppoEpochs"], SHARED),
+    computed(&["critic.ppo_mini_batch_size"], &["batch.trainBatchSize"], SHARED),
+    computed(&["critic.loss_agg_mode"], &["algorithm.aggregation"], SHARED),
+    computed(&["critic.grad_clip", "critic.optim.clip_grad"], &["optimizer.maxGradNorm"], SHARED),
+    computed(&["critic.optim.betas"], &["optimizer.beta1", "optimizer.beta2"], SHARED),
+    computed(&["critic.optim.eps"], &["optimizer.epsilon"], SHARED),
+    computed(&["critic.optim.weight_decay"], &["optimizer.weightDecay"], SHARED),
+    computed(
+        &["critic.optim.lr_scheduler_type", "critic.optim.warmup_style", "critic.optim.lr_decay_style"],
+        &["optimizer.schedule"],
+        SHARED,
     ),
+    computed(&["critic.optim.min_lr_ratio"], &["optimizer.minLearningRateRatio"], SHARED),
+    computed(&["critic.optim.lr_warmup_steps"], &["optimizer.warmupUpdates"], SHARED),
+    computed(&["critic.optim.lr_warmup_steps_ratio"], &["optimizer.warmupRatio"], SHARED),
+    field(&["critic.optim.optimizer"], &[], One(&[("adamw", "")])),
+    needless(&["critic.optim.total_training_steps"], "the schedule ends with the run"),
+    nowhere(&["critic.optim.*"], "actor and critic share these settings; the actor's are taken"),
     needless(&["critic.*"], "the critic shares the actor's micro-batches and GPUs"),
 ];

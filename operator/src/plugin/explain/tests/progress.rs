@@ -1,5 +1,7 @@
 //! Jobs whose pods all run.
 
+use k8s_openapi::api::coordination::v1::Lease;
+
 use super::*;
 
 #[test]
@@ -94,5 +96,66 @@ fn used_up_restarts_and_near_deadlines_are_notes() {
             .what
             .contains("fails in 10s, by spec.runPolicy.activeDeadlineSeconds"),
         "{findings:?}"
+    );
+}
+
+/// The Lease of an operator that acts since then.
+fn held(since: &str) -> Option<Lease> {
+    serde_json::from_value(
+        json!({"metadata": {"namespace": "ppo-system"}, "spec": {"holderIdentity": "ppo-operator-1",
+        "leaseDurationSeconds": 15, "acquireTime": since, "renewTime": "2026-01-01T02:59:59.000000Z"}}),
+    )
+    .unwrap()
+}
+
+/// What is said of the deadline of a job that has wanted its pods for ten minutes, and may for ten and a half.
+fn of_deadline(conditions: &Value, lease: Option<Lease>) -> Option<String> {
+    let mut waits = job("Initializing");
+    waits["status"]["activeSince"] = json!("2026-01-01T02:50:00Z");
+    waits["status"]["conditions"] = conditions.clone();
+    waits["spec"]["runPolicy"] = json!({"preRunningDeadlineSeconds": 630});
+    let mut evidence = evidence(waits);
+    evidence.lease = lease;
+    let findings = explain(&evidence, now());
+    let found = findings.into_iter().find(|finding| finding.cause == Cause::Deadline);
+    found.map(|finding| finding.what)
+}
+
+#[test]
+fn the_time_for_readiness_counts_from_when_the_operator_began_that_acts_now() {
+    let late = "The job fails in 30s, by spec.runPolicy.preRunningDeadlineSeconds (10m).";
+    let none = json!([]);
+    assert_eq!(
+        of_deadline(&none, held("2026-01-01T02:40:00.000000Z")).as_deref(),
+        Some(late)
+    );
+    assert_eq!(of_deadline(&none, held("2026-01-01T02:55:00.000000Z")), None);
+    // Nobody knows when it began: no sooner than then.
+    let sooner = of_deadline(&none, None).unwrap();
+    assert!(sooner.starts_with("The job fails in 30s or later, "), "{sooner}");
+}
+
+#[test]
+fn the_time_for_readiness_counts_from_when_the_roles_were_lost_and_not_while_they_are_ready() {
+    let condition = |status: &str, since: &str| json!([{"type": "RolesReady", "status": status, "reason": "x", "message": "", "lastTransitionTime": since}]);
+    let lease = || held("2026-01-01T02:40:00.000000Z");
+    assert!(of_deadline(&condition("False", "2026-01-01T02:50:00Z"), lease()).is_some());
+    assert_eq!(of_deadline(&condition("False", "2026-01-01T02:55:00Z"), lease()), None);
+    assert_eq!(of_deadline(&condition("True", "2026-01-01T02:50:00Z"), lease()), None);
+}
+
+#[test]
+fn of_two_deadlines_the_one_that_comes_first_is_told() {
+    let mut waits = job("Initializing");
+    waits["spec"]["runPolicy"] = json!({"preRunningDeadlineSeconds": 122, "activeDeadlineSeconds": 121});
+    let findings = explain(&evidence(waits), now());
+    let told: Vec<&str> = findings
+        .iter()
+        .filter(|finding| finding.cause == Cause::Deadline)
+        .map(|finding| finding.what.as_str())
+        .collect();
+    assert_eq!(
+        told,
+        ["The job fails in 1s, by spec.runPolicy.activeDeadlineSeconds (2m1s)."]
     );
 }

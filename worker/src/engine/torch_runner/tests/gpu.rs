@@ -6,7 +6,10 @@ use std::process::Command;
 use proptest::prelude::*;
 
 use super::*;
-use crate::engine::conformance::{check_any_batch_is_the_same, distance_from_reference, runs};
+use crate::engine::conformance::{
+    changed_here_and_there, check_any_batch_is_the_same, check_that_no_distribution_spoils_none,
+    distance_from_reference, load, runs,
+};
 use crate::engine::runner::Draw;
 use crate::engine::sampler::uniform;
 use crate::engine::torch_runner::kernel::Heads;
@@ -299,6 +302,40 @@ fn what_is_drawn_in_a_graph_is_what_its_logits_say() {
     }
 }
 
+#[test]
+#[ignore = "needs a GPU: make test-gpu"]
+fn what_changes_beneath_a_graph_is_what_it_draws_from() {
+    for tied in [true, false] {
+        let shape = DecoderShape {
+            tied,
+            qk_norm: true,
+            qkv_bias: true,
+            ..sizes()
+        };
+        // A prompt, then its next token twice: the graph is made and replayed.
+        let rows = |runner: &mut Gpu<true>| {
+            let mut pass = |ids: &[u32], before: usize| {
+                let chunks = vec![chunk(ids, before, &[0, 1], vec![draw(1, 0)])];
+                runner.forward(&ForwardBatch { chunks }).unwrap();
+                runner.rows()
+            };
+            pass(&tokens(1, 20), 0);
+            [pass(&[3], 20), pass(&[4], 21)]
+        };
+        let weights = random_weights(&shape);
+        let (changed, changes) = changed_here_and_there(&weights);
+        let mut whole: Gpu<true> = loaded(&shape, 8, 1);
+        load(&mut whole, &changed).unwrap();
+        let mut runner: Gpu<true> = loaded(&shape, 8, 1);
+        let before = rows(&mut runner);
+        assert!(runner.0.fused.is_some() && runner.0.decode.as_ref().unwrap().has_graphs());
+        runner.change(&changes).unwrap();
+        let after = rows(&mut runner);
+        assert_eq!(after, rows(&mut whole));
+        assert_ne!(after, before);
+    }
+}
+
 mod float32 {
     crate::engine::conformance::conforms!(#[ignore = "needs a GPU: make test-gpu"] super::Gpu<true>);
 }
@@ -311,6 +348,12 @@ macro_rules! in_bfloat16 {
         #[ignore = "needs a GPU: make test-gpu"]
         fn all_shapes_agree_with_the_reference() {
             agrees_with_the_reference::<$make>();
+        }
+
+        #[test]
+        #[ignore = "needs a GPU: make test-gpu"]
+        fn a_sequence_without_a_distribution_spoils_none() {
+            check_that_no_distribution_spoils_none::<Made<$make>>(sizes());
         }
 
         proptest! {
