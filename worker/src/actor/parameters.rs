@@ -284,12 +284,19 @@ impl Parameters {
         Tensor::cat(&pieces, 0)
     }
 
-    /// Gets the weights that other ranks changed, and their marks.
+    /// Gets the weights that other ranks changed.
     ///
     /// # Errors
     /// When a rank is lost, naming it.
     pub fn gather(&mut self) -> anyhow::Result<()> {
-        self.ranks.gather(&self.model)?;
+        self.ranks.gather(&self.model)
+    }
+
+    /// Gets the marks of what other ranks changed: once a step, when all of its updates are made.
+    ///
+    /// # Errors
+    /// As [`gather`](Self::gather).
+    pub fn gather_marks(&self) -> anyhow::Result<()> {
         let marks = self.marks.as_ref();
         marks.map_or(Ok(()), |marks| self.ranks.gather(marks.bits()))
     }
@@ -311,13 +318,17 @@ fn squares(flat: &Tensor) -> anyhow::Result<f64> {
     const ROW: i64 = 1 << 12;
     let length = flat.size1()?;
     let (rows, rest) = (length / ROW, length % ROW);
-    let part = |start: i64, rows: i64, columns: i64| -> anyhow::Result<f64> {
+    let part = |start: i64, rows: i64, columns: i64| -> anyhow::Result<Tensor> {
         let part = flat.f_narrow(0, start, rows * columns)?.f_view([rows, columns])?;
         let norms = part.f_norm_scalaropt_dim(2.0, [1i64].as_slice(), false)?; // [rows]
         let squares = norms.f_to_kind(Kind::Double)?.f_square()?;
-        Ok(f64::try_from(squares.f_sum(Kind::Double)?)?)
+        Ok(squares.f_sum(Kind::Double)?)
     };
-    Ok(part(0, rows, ROW)? + part(rows * ROW, 1, rest)?)
+    Ok(f64::try_from(part(0, rows, ROW)?.f_add(&part(
+        rows * ROW,
+        1,
+        rest,
+    )?)?)?)
 }
 
 #[cfg(test)]

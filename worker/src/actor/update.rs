@@ -115,6 +115,7 @@ impl Update<'_> {
                 }
             }
         }
+        actor.learner.parameters.gather_marks()?;
         learnt.over(self.ranks)
     }
 

@@ -7,6 +7,7 @@ use super::adapter::Adapter;
 use super::attention::{Attention, Ragged};
 use super::batch::TokenBatch;
 use super::config::{Head, ModelConfig};
+use super::filler::{filled, without_filler};
 use super::linear::Linear;
 use super::mlp::Mlp;
 use super::names;
@@ -217,8 +218,7 @@ impl Decoder {
     /// # Errors
     /// When an id is outside the vocabulary, or libtorch fails, as when memory runs out.
     pub fn hidden(&self, batch: &TokenBatch) -> Result<Tensor> {
-        let hidden = self.forward(batch, None)?;
-        Ok(hidden.f_narrow(0, 0, batch.tokens() as i64)?)
+        without_filler(&self.forward(batch, None)?, batch.tokens() as i64)
     }
 
     /// Those of `rows` (`[n]`, int64) alone: `[n, hidden]`. Of the other tokens the last layer needs no more than keys and values, so
@@ -229,8 +229,8 @@ impl Decoder {
     pub fn hidden_of(&self, batch: &TokenBatch, rows: &Tensor) -> Result<Tensor> {
         let count = rows.size1()?;
         let filler = self.filler(count as usize);
-        let rows = rows.f_to_device(self.device())?.f_constant_pad_nd([0, filler])?;
-        Ok(self.forward(batch, Some(&rows))?.f_narrow(0, 0, count)?)
+        let rows = filled(&rows.f_to_device(self.device())?, filler)?;
+        without_filler(&self.forward(batch, Some(&rows))?, count)
     }
 
     /// Rows of filler after so many.
@@ -256,12 +256,12 @@ impl Decoder {
         );
         let batch = batch.on(self.device())?;
         let tokens = batch.tokens();
-        let filler = [0, self.filler(tokens)];
+        let filler = self.filler(tokens);
         let shared = Batch {
-            rotation: Rotation::at(&batch.positions.f_constant_pad_nd(filler)?, &self.frequencies)?,
+            rotation: Rotation::at(&filled(&batch.positions, filler)?, &self.frequencies)?,
             ragged: Ragged::new(&batch.lengths, batch.boundaries),
         };
-        let ids = batch.ids.f_constant_pad_nd(filler)?;
+        let ids = filled(&batch.ids, filler)?;
         let mut hidden = self.embed(&ids, batch.greatest)?;
         let (last, before) = self.layers.split_last().context("a decoder has at least one layer")?;
         for layer in before {

@@ -4,6 +4,7 @@ use anyhow::{Result, ensure};
 use tch::{Device, Tensor};
 
 use super::decoder::Decoder;
+use super::filler::{filled, without_filler};
 use crate::native::training;
 
 /// Logits kept for the backward pass, bytes of float32; more are computed twice.
@@ -77,10 +78,7 @@ pub fn token_logprobs(
         Device::Cpu => KEPT_BYTES,
         _ => KEPT_GPU_BYTES,
     };
-    let (hidden, targets) = (
-        hidden.f_constant_pad_nd([0, 0, 0, filler])?,
-        ids.f_constant_pad_nd([0, filler])?,
-    );
+    let (hidden, targets) = (filled(hidden, filler)?, filled(ids, filler)?);
     let vocab = decoder.config().vocab;
     // Those behind the vocabulary read its last row, where there are such.
     let has_unknown = decoder.takes_unknown() && greatest >= vocab;
@@ -109,7 +107,7 @@ pub fn token_logprobs(
         }
         wanted => wanted.map(|_| tempered),
     };
-    let real = |tensor: Tensor| tensor.f_narrow(0, 0, rows as i64);
+    let real = |tensor: Tensor| without_filler(&tensor, rows as i64);
     Ok(TokenLogprobs {
         logprobs: real(logprobs)?,
         entropy: entropy.map(real).transpose()?,

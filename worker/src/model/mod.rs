@@ -12,6 +12,7 @@ pub mod companions;
 pub mod config;
 pub mod critic_folder;
 pub mod decoder;
+mod filler;
 pub mod foreign;
 pub mod heads;
 pub mod linear;
