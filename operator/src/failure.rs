@@ -184,14 +184,19 @@ mod tests {
 
     use super::*;
 
-    /// What a pod of this status leads to without rules, and whether it counts.
-    fn judged(role: &str, status: Value) -> (FailureAction, bool) {
+    /// How a pod of this status has failed.
+    fn failure(role: &str, status: Value) -> Failure {
         let pod = json!({
             "metadata": {"name": "a-0", "labels": {"ppojob.dev/role": role, "ppojob.dev/index": "0"}},
             "spec": {"nodeName": "one"}, "status": status,
         });
         let pod = PodView::of(&serde_json::from_value(pod).unwrap()).unwrap();
-        let verdict = judge(&failure_of(&pod).unwrap(), &FailurePolicySpec::default());
+        failure_of(&pod).unwrap()
+    }
+
+    /// What that leads to without rules, and whether it counts.
+    fn judged(role: &str, status: Value) -> (FailureAction, bool) {
+        let verdict = judge(&failure(role, status), &FailurePolicySpec::default());
         (verdict.action, verdict.counted)
     }
 
@@ -213,6 +218,33 @@ mod tests {
         let asked = exit_code::INTERRUPTED;
         assert_eq!(judged("actor", ended("worker", asked)), (RestartRole, false));
         assert_eq!(judged("actor", ended("logs", asked)), (RestartRole, true));
+    }
+
+    #[test]
+    fn a_rule_is_for_the_conditions_and_the_roles_that_it_names_and_for_all_where_it_names_none() {
+        let decides = |rule: Value, role: &str, condition: &str, is: &str| {
+            let mut status = ended("worker", 1);
+            status["conditions"] = json!([{"type": condition, "status": is}]);
+            let policy: FailurePolicySpec = serde_json::from_value(json!({"rules": [rule]})).unwrap();
+            judge(&failure(role, status), &policy).rule == Some(0)
+        };
+        let any = json!({"action": "FailJob"});
+        assert!(decides(any, "rollout", "Other", "True"));
+
+        let disrupted = json!({"action": "FailJob", "podConditions": ["Mine", "DisruptionTarget"]});
+        assert!(decides(disrupted.clone(), "rollout", "DisruptionTarget", "True"));
+        assert!(!decides(disrupted.clone(), "rollout", "DisruptionTarget", "False"));
+        assert!(!decides(disrupted, "rollout", "Other", "True"));
+
+        let of_roles = json!({"action": "FailJob", "roles": ["actor", "reward"]});
+        for (role, named) in [
+            ("actor", true),
+            ("reward", true),
+            ("rollout", false),
+            ("reference", false),
+        ] {
+            assert_eq!(decides(of_roles.clone(), role, "Other", "True"), named, "{role}");
+        }
     }
 
     #[test]

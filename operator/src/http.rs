@@ -120,7 +120,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let router = Router::new().route("/healthz", get(|| async { "ok\n" }));
-        tokio::spawn(accept(listener, router, 1, Duration::from_millis(50)));
+        tokio::spawn(accept(listener, router, 1, Duration::from_secs(2)));
         let mut silent = TcpStream::connect(address).await.unwrap();
         for _ in 0..2 {
             let mut asks = TcpStream::connect(address).await.unwrap();

@@ -30,6 +30,18 @@ enum Answer {
     Changed,
 }
 
+/// Another's last renewal, and when that was first observed: clocks of different machines are never compared.
+type Seen = Option<(Option<MicroTime>, Instant)>;
+
+/// A process' leadership.
+#[derive(Clone, Debug)]
+pub struct Term {
+    /// When it was asked for: others count from what that wrote.
+    asked: Instant,
+    /// The same by the clock, as the Lease says it for as long as this process leads.
+    acquired: MicroTime,
+}
+
 /// A candidate for leadership.
 #[derive(Clone)]
 pub struct Candidate {
@@ -48,13 +60,13 @@ impl Candidate {
         }
     }
 
-    /// Waits until this process leads; since when, for [`hold`](Self::hold). Drop it to stop waiting.
-    pub async fn lead(&self) -> Instant {
-        let mut seen: Option<(Option<MicroTime>, Instant)> = None;
+    /// Waits until this process leads, for [`hold`](Self::hold). Drop it to stop waiting.
+    pub async fn lead(&self) -> Term {
+        let mut seen: Seen = None;
         loop {
-            let asked = Instant::now();
-            match timeout(PERIOD, self.try_once(&mut seen, true)).await {
-                Ok(Ok(Answer::Ours)) => return asked,
+            let (asked, acquired) = (Instant::now(), MicroTime(Timestamp::now()));
+            match timeout(PERIOD, self.try_once(&mut seen, &acquired)).await {
+                Ok(Ok(Answer::Ours)) => return Term { asked, acquired },
                 Ok(Ok(Answer::Theirs | Answer::Changed)) => {}
                 Ok(Err(error)) => {
                     tracing::warn!(%error, lease = self.name, "leadership cannot be asked for; trying again")
@@ -68,9 +80,9 @@ impl Candidate {
         }
     }
 
-    /// Renews what is held `since` then, until that fails for too long or another process leads. Returns why.
-    pub async fn hold(&self, since: Instant) -> String {
-        renew(since, || async { self.try_once(&mut None, false).await }).await
+    /// Renews a term until that fails for too long or another process leads. Returns why.
+    pub async fn hold(&self, term: Term) -> String {
+        renew(term.asked, || async { self.try_once(&mut None, &term.acquired).await }).await
     }
 
     /// Lets another process lead at once.
@@ -93,36 +105,29 @@ impl Candidate {
         }
     }
 
-    /// Takes or renews the lease. `seen` remembers when another's last renewal was first observed, so that clocks of different
-    /// machines are never compared. `begins` is false for a renewal.
-    async fn try_once(&self, seen: &mut Option<(Option<MicroTime>, Instant)>, begins: bool) -> kube::Result<Answer> {
+    /// Takes or renews the lease, which this process has or will have since `acquired`.
+    async fn try_once(&self, seen: &mut Seen, acquired: &MicroTime) -> kube::Result<Answer> {
         let Some(lease) = self.api.get_opt(&self.name).await? else {
-            return answer(self.api.create(&PostParams::default(), &self.fresh(None, begins)).await);
+            return answer(
+                self.api
+                    .create(&PostParams::default(), &self.fresh(None, acquired))
+                    .await,
+            );
         };
-        let mine = holder(&lease) == Some(self.identity.as_str());
-        let renewal = lease.spec.as_ref().and_then(|spec| spec.renew_time.clone());
-        let free = holder(&lease).is_none_or(str::is_empty);
-        if !mine && !free {
-            match seen {
-                Some((known, since)) if *known == renewal && since.elapsed() > DURATION => {}
-                Some((known, _)) if *known == renewal => return Ok(Answer::Theirs),
-                _ => {
-                    *seen = Some((renewal, Instant::now()));
-                    return Ok(Answer::Theirs);
-                }
-            }
+        if !may_take(&lease, &self.identity, seen, Instant::now()) {
+            return Ok(Answer::Theirs);
         }
         answer(
             self.api
-                .replace(&self.name, &PostParams::default(), &self.fresh(Some(lease), begins))
+                .replace(&self.name, &PostParams::default(), &self.fresh(Some(lease), acquired))
                 .await,
         )
     }
 
     /// The lease with this process as holder, bound to the version it was read at. Its time of acquisition is when this process began to lead, also
-    /// where one before it had the same identity, as a container that was restarted: `kubectl ppo why` reads from it since when the operator acts.
-    fn fresh(&self, before: Option<Lease>, begins: bool) -> Lease {
-        let now = MicroTime(Timestamp::now());
+    /// where one before it had the same identity, as a container that was restarted, and where somebody has deleted the Lease since: `kubectl ppo
+    /// why` reads from it since when the operator acts.
+    fn fresh(&self, before: Option<Lease>, acquired: &MicroTime) -> Lease {
         let old = before.as_ref().and_then(|lease| lease.spec.clone()).unwrap_or_default();
         let same = old.holder_identity.as_deref() == Some(self.identity.as_str());
         let transitions = old.lease_transitions.unwrap_or_default() + i32::from(before.is_some() && !same);
@@ -135,11 +140,8 @@ impl Candidate {
             spec: Some(LeaseSpec {
                 holder_identity: Some(self.identity.clone()),
                 lease_duration_seconds: i32::try_from(DURATION.as_secs()).ok(),
-                acquire_time: old
-                    .acquire_time
-                    .filter(|_| same && !begins)
-                    .or_else(|| Some(now.clone())),
-                renew_time: Some(now),
+                acquire_time: Some(acquired.clone()),
+                renew_time: Some(MicroTime(Timestamp::now())),
                 lease_transitions: Some(transitions),
                 ..LeaseSpec::default()
             }),
@@ -170,6 +172,23 @@ where
     }
 }
 
+/// Whether a candidate may write itself into the lease: it holds it, nobody does, or who does was seen not to renew it for longer than
+/// [`DURATION`].
+fn may_take(lease: &Lease, identity: &str, seen: &mut Seen, now: Instant) -> bool {
+    let whose = holder(lease).unwrap_or_default();
+    if whose.is_empty() || whose == identity {
+        return true;
+    }
+    let renewal = lease.spec.as_ref().and_then(|spec| spec.renew_time.clone());
+    match seen {
+        Some((known, since)) if *known == renewal => now.duration_since(*since) > DURATION,
+        _ => {
+            *seen = Some((renewal, now));
+            false
+        }
+    }
+}
+
 fn holder(lease: &Lease) -> Option<&str> {
     lease.spec.as_ref()?.holder_identity.as_deref()
 }
@@ -185,7 +204,82 @@ fn answer(written: kube::Result<Lease>) -> kube::Result<Answer> {
 
 #[cfg(test)]
 mod tests {
+    use std::future::ready;
+
+    use axum::routing::get;
+    use axum::{Json, Router};
+
     use super::*;
+
+    /// The candidate `me` for the lease `l` of an API server that answers so.
+    fn candidate(server: Router) -> Candidate {
+        Candidate::new(Client::new(server, "n"), "n", "l", "me")
+    }
+
+    /// A lease that was acquired at the epoch and renewed so long after it.
+    fn held_by(identity: &str, renewed: u64) -> Lease {
+        let second = i64::try_from(renewed).unwrap();
+        Lease {
+            spec: Some(LeaseSpec {
+                holder_identity: Some(identity.into()),
+                acquire_time: Some(MicroTime(Timestamp::UNIX_EPOCH)),
+                renew_time: Some(MicroTime(Timestamp::from_second(second).unwrap())),
+                ..LeaseSpec::default()
+            }),
+            ..Lease::default()
+        }
+    }
+
+    #[test]
+    fn a_lease_that_is_renewed_is_never_taken_and_one_that_is_not_when_its_time_is_over() {
+        let (began, mut seen) = (Instant::now(), None);
+        let after = |seconds: u64| began + Duration::from_secs(seconds);
+        for seconds in 0..100 {
+            let lease = held_by("other", seconds);
+            assert!(!may_take(&lease, "me", &mut seen, after(seconds)), "{seconds}");
+        }
+        let left = held_by("other", 99);
+        assert!(!may_take(&left, "me", &mut seen, after(99 + 15)));
+        let over = after(99 + 15) + Duration::from_millis(1);
+        assert!(may_take(&left, "me", &mut seen, over));
+        // A renewal in the last moment counts from when it is seen.
+        assert!(!may_take(&held_by("other", 100), "me", &mut seen, over));
+    }
+
+    #[test]
+    fn a_lease_that_is_nobodys_or_the_candidates_own_is_taken_at_once() {
+        for lease in [Lease::default(), held_by("", 0), held_by("me", 0)] {
+            assert!(may_take(&lease, "me", &mut None, Instant::now()), "{lease:?}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_waits_leads_when_the_holder_was_not_seen_to_renew_for_fifteen_seconds_and_no_sooner() {
+        let began = Instant::now();
+        // The holder renews every 3 s for a minute.
+        let read = move || ready(Json(held_by("other", began.elapsed().as_secs().min(60) / 3)));
+        let path = "/apis/coordination.k8s.io/v1/namespaces/n/leases/l";
+        let server = Router::new().route(path, get(read).put(ready::<Json<Lease>>));
+        let term = candidate(server).lead().await;
+        // The look at 75 s finds the last renewal, first seen at 60 s, not older than that.
+        assert_eq!(term.asked.duration_since(began), Duration::from_secs(78));
+    }
+
+    #[tokio::test]
+    async fn a_lease_says_since_when_this_process_leads_whatever_it_said_before() {
+        let began = MicroTime(Timestamp::from_second(5).unwrap());
+        let before = [
+            None,
+            Some(held_by("me", 3)),
+            Some(held_by("", 3)),
+            Some(held_by("other", 3)),
+        ];
+        for before in before {
+            let spec = candidate(Router::new()).fresh(before, &began).spec.unwrap();
+            assert_eq!(spec.acquire_time.as_ref(), Some(&began));
+            assert!(spec.renew_time > spec.acquire_time && spec.holder_identity.as_deref() == Some("me"));
+        }
+    }
 
     async fn answered(number: u32) -> kube::Result<Answer> {
         match number {

@@ -244,6 +244,77 @@ mod tests {
         }
     }
 
+    fn at(seconds: i64) -> Timestamp {
+        Timestamp::from_second(seconds).unwrap()
+    }
+
+    /// Of a job that has every role.
+    fn of_all_roles() -> Ledger {
+        let roles = Role::ALL.map(RoleStatus::started).to_vec();
+        Ledger {
+            status: PpoJobStatus {
+                roles,
+                ..PpoJobStatus::default()
+            },
+        }
+    }
+
+    #[test]
+    fn time_in_which_a_job_was_suspended_does_not_count_and_time_before_does() {
+        let mut ledger = of_all_roles();
+        ledger.activate(Gang::None, at(0));
+        ledger.pause(true, at(70));
+        assert_eq!(ledger.active_seconds(at(999)), 70);
+        ledger.activate(Gang::None, at(1000));
+        assert_eq!(ledger.active_seconds(at(1030)), 100);
+    }
+
+    #[test]
+    fn a_role_that_keeps_failing_waits_twice_as_long_each_time_and_never_longer_than_five_minutes() {
+        let mut ledger = of_all_roles();
+        ledger.restart_role(Role::Rollout, at(1000));
+        let mut wait = |restarts: u32| {
+            ledger.role_mut(Role::Rollout).unwrap().restarts = restarts;
+            ledger.restart_not_before(Role::Rollout)
+        };
+        // What was restarted and not counted waits for nothing.
+        assert_eq!(wait(0), None);
+        for (restarts, seconds) in (1..).zip([10, 20, 40, 80, 160, 300, 300]) {
+            assert_eq!(wait(restarts), Some(at(1000 + seconds)), "{restarts}");
+        }
+        assert_eq!(wait(u32::MAX), Some(at(1300)));
+        assert_eq!(ledger.restart_not_before(Role::Actor), None, "another role");
+    }
+
+    #[test]
+    fn a_roles_budget_is_for_its_own_restarts_alone() {
+        let verdict = Verdict {
+            action: FailureAction::RestartPod,
+            counted: true,
+            rule: None,
+        };
+        for role in Role::ALL {
+            let budgets = json!({"maxRestarts": 100, "maxRestartsPerRole": {(role.name()): 1}});
+            let policy: FailurePolicySpec = serde_json::from_value(budgets).unwrap();
+            for failed in Role::ALL {
+                let mut ledger = of_all_roles();
+                assert_eq!(ledger.exhausted(role, &verdict, &policy), None);
+                ledger.count(failed, &verdict, &policy);
+                let budget = ledger.exhausted(role, &verdict, &policy);
+                assert_eq!(budget.is_some(), failed == role, "{failed:?}: {budget:?}");
+                let field = format!("(failurePolicy.maxRestartsPerRole.{})", role.name());
+                assert!(budget.is_none_or(|budget| budget.ends_with(&field)));
+                if failed != role {
+                    assert_eq!(
+                        ledger.exhausted(failed, &verdict, &policy),
+                        None,
+                        "{failed:?} has no budget"
+                    );
+                }
+            }
+        }
+    }
+
     #[test]
     fn a_rule_that_ignores_has_its_own_budget_and_uses_no_other() {
         let job = job(json!([{"action": "Ignore", "exitCodes": [7], "maxRestarts": 1}]));

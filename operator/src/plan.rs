@@ -198,3 +198,54 @@ where
     untyped.metadata = object.meta().clone();
     untyped
 }
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+    use ppo_crds::PpoJob;
+    use serde_json::json;
+
+    use super::*;
+    use crate::ledger::Ledger;
+
+    fn at(seconds: i64) -> Timestamp {
+        Timestamp::from_second(seconds).unwrap()
+    }
+
+    fn job(run_policy: Value) -> Job {
+        let object = json!({
+            "apiVersion": "ppojob.dev/v1alpha1", "kind": "PpoJob", "metadata": {"name": "a", "namespace": "n", "uid": "12345678-9"},
+            "spec": {"model": {"policy": {"path": "/m"}}, "prompts": {"source": {"path": "/p.jsonl"}},
+                "algorithm": {"kl": {"coef": 0.0}}, "roles": {"reward": {"rules": [{"json": {}}]}}, "runPolicy": run_policy},
+        });
+        Job::of(&serde_json::from_value::<PpoJob>(object).unwrap())
+    }
+
+    #[test]
+    fn a_job_deletes_itself_when_its_time_after_the_end_is_over_and_not_before() {
+        let limited = job(json!({"ttlSecondsAfterFinished": 60}));
+        let finished = PpoJobStatus {
+            completion_time: Some(Time(at(1000))),
+            ..PpoJobStatus::default()
+        };
+        let look = |job: &Job, intent: Intent, now: i64| {
+            let decision = Decision::of(
+                Ledger {
+                    status: finished.clone(),
+                },
+                intent,
+            );
+            let (action, wake) = end(job, &decision, at(now));
+            let deletes = action.map(|action| matches!(action, Action::DeleteJob));
+            (deletes, wake)
+        };
+        assert_eq!(look(&limited, Intent::Ended, 1059), (None, Some(at(1060))));
+        assert_eq!(look(&limited, Intent::Ended, 1060), (Some(true), None));
+        assert_eq!(look(&limited, Intent::Run, 1060), (None, None), "it has not ended");
+        assert_eq!(
+            look(&job(json!({})), Intent::Ended, 1_000_000),
+            (None, None),
+            "it stays"
+        );
+    }
+}

@@ -148,6 +148,8 @@ async fn fetch(client: &reqwest::Client, actor: &Actor) -> anyhow::Result<Report
 
 #[cfg(test)]
 mod tests {
+    use std::net::Ipv4Addr;
+
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::TcpListener;
 
@@ -166,11 +168,67 @@ mod tests {
         }
     }
 
-    fn report(step: u64) -> Report {
-        let report = serde_json::json!({
+    fn words(step: u64) -> serde_json::Value {
+        serde_json::json!({
             "job": "a", "attempt": 1, "stage": "update", "policyVersion": step, "progress": {}, "secondsSinceProgress": 0.5,
-        });
-        serde_json::from_value(report).unwrap()
+        })
+    }
+
+    fn report(step: u64) -> Report {
+        serde_json::from_value(words(step)).unwrap()
+    }
+
+    /// An actor of its own address of this machine, on which no other process of this test listens, and what listens there.
+    async fn listening(network: u8) -> (Actor, TcpListener) {
+        let [_, high, middle, low] = std::process::id().to_be_bytes();
+        let ip = Ipv4Addr::new(127, network | high, middle, low);
+        let listener = TcpListener::bind((ip, port::METRICS)).await.unwrap();
+        let actor = Actor {
+            ip: ip.to_string(),
+            ..actor("n", "1")
+        };
+        (actor, listener)
+    }
+
+    /// Answers one question.
+    async fn answer(listener: &TcpListener, body: &str) {
+        let (mut connection, _) = listener.accept().await.unwrap();
+        let _ = connection.read(&mut [0; 1024]).await.unwrap();
+        let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n", body.len());
+        connection.write_all(head.as_bytes()).await.unwrap();
+        // Who has read enough hangs up.
+        let _ = connection.write_all(body.as_bytes()).await;
+    }
+
+    #[tokio::test]
+    async fn a_silent_actor_holds_up_nobody_and_a_report_that_is_too_long_is_not_believed() {
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let ((silent, _listens), (speaking, listener)) = (listening(64).await, listening(128).await);
+        let client = client().unwrap();
+
+        let (told, mut first) = tokio::sync::mpsc::unbounded_channel();
+        let asked = poll(
+            Arc::default(),
+            client.clone(),
+            Duration::from_secs(60),
+            |_, _| true,
+            || vec![silent.clone(), speaking.clone()],
+            |actor| told.send(actor.ip.clone()).unwrap(),
+        );
+        let body = words(3).to_string();
+        let answered = async { tokio::join!(first.recv(), answer(&listener, &body)).0 };
+        let first = tokio::select! {
+            () = asked => panic!("it asks no more"),
+            first = answered => first,
+        };
+        assert_eq!(first, Some(speaking.ip.clone()));
+
+        for (length, believed) in [(LONGEST, true), (LONGEST + 1, false)] {
+            // Blanks after a report are no part of it.
+            let body = format!("{body}{}", " ".repeat(length - body.len()));
+            let (read, ()) = tokio::join!(fetch(&client, &speaking), answer(&listener, &body));
+            assert_eq!(read.is_ok(), believed, "{length} bytes: {read:?}");
+        }
     }
 
     #[test]

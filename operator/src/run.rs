@@ -108,8 +108,8 @@ async fn lead_and_act(
     // One that waits is as ready as it can be.
     ready.send_replace(true);
     tracing::info!(lease = lease.name, identity = options.identity, "waits to lead");
-    let since = tokio::select! {
-        since = candidate.lead() => since,
+    let term = tokio::select! {
+        term = candidate.lead() => term,
         _ = stop.wait_for(|stop| *stop) => return Ok(()),
     };
     ready.send_replace(false);
@@ -117,7 +117,7 @@ async fn lead_and_act(
     tracing::info!("leads");
     let ended = tokio::select! {
         ended = act(context.clone(), options, &ready, stop) => ended,
-        why = candidate.hold(since) => Err(anyhow::anyhow!("{why}; this process stops acting")),
+        why = candidate.hold(term) => Err(anyhow::anyhow!("{why}; this process stops acting")),
     };
     is_leader.set(0);
     candidate.release().await;

@@ -10,7 +10,7 @@
 mod pods;
 mod worker;
 
-use pods::{Pods, STEPS, succeed};
+use pods::{KILLED_STEPS, Pods, STEPS, succeed};
 use ppo_crds::pod::env;
 use ppo_tests::{Gpus, SimulatedGpus, free_port};
 use serde_json::{Value, json};
@@ -33,7 +33,7 @@ fn on_gpu() -> Bench {
 }
 
 /// What a step's numbers are compared by.
-const NUMBERS: [&str; 9] = [
+const NUMBERS: [&str; 11] = [
     "score",
     "reward",
     "kl",
@@ -43,6 +43,8 @@ const NUMBERS: [&str; 9] = [
     "actor_grad_norm",
     "response_length",
     "logprob_difference_max",
+    "correction_outside",
+    "correction_weight",
 ];
 
 /// Every step has the same numbers but for rounding, which grows with the steps.
@@ -65,8 +67,8 @@ fn compared() -> Value {
     json!({"steps": 3, "optimizer": {"epsilon": 1e-3, "actorLearningRate": 1e-4, "criticLearningRate": 2e-4}})
 }
 
-/// The same manifest on the CPU and on a GPU.
-fn check_that_a_gpu_changes_rounding_alone(patch: &Value) {
+/// The same manifest on the CPU and on a GPU; the numbers of the GPU's steps.
+fn check_that_a_gpu_changes_rounding_alone(patch: &Value) -> Vec<Value> {
     let [cpu, gpu] = [Bench::new(), on_gpu()].map(|bench| {
         bench.reward_model("rm");
         bench.manifests("job.yaml", &[compared(), patch.clone()]);
@@ -74,6 +76,7 @@ fn check_that_a_gpu_changes_rounding_alone(patch: &Value) {
         bench.metrics("run")
     });
     check_same_numbers(&cpu, &gpu);
+    gpu
 }
 
 #[test]
@@ -144,9 +147,12 @@ fn so_has_one_whose_passes_hold_samples_of_many_lengths() {
 
 #[test]
 fn so_has_one_by_cispo_whose_stale_samples_are_corrected() {
-    check_that_a_gpu_changes_rounding_alone(&json!({"overlap": "oneStep", "algorithm": {
+    // Bounds that a tenth of the ratios is beyond, and none so near to that rounding would move it across.
+    let steps = check_that_a_gpu_changes_rounding_alone(&json!({"overlap": "oneStep", "algorithm": {
         "surrogate": "cispo", "maskTruncated": true,
-        "rolloutCorrection": {"level": "token", "outside": "truncate", "low": 0.2, "high": 3.0}}}));
+        "rolloutCorrection": {"level": "token", "outside": "truncate", "low": 0.8, "high": 1.13}}}));
+    let last = &steps[steps.len() - 1];
+    assert!(number(last, "correction_outside") > 0.0, "{last}");
 }
 
 #[test]
@@ -222,7 +228,7 @@ fn a_run_that_is_killed_on_a_gpu_ends_with_the_bits_of_one_that_is_not() {
     let bench = on_gpu();
     bench.manifest(
         "job.yaml",
-        json!({"model": {"dtype": "bfloat16"}, "overlap": "oneStep"}),
+        json!({"steps": KILLED_STEPS, "model": {"dtype": "bfloat16"}, "overlap": "oneStep"}),
     );
     bench.run("job.yaml", "whole");
     for steps in [1, 3] {
@@ -234,22 +240,25 @@ fn a_run_that_is_killed_on_a_gpu_ends_with_the_bits_of_one_that_is_not() {
         run.kill();
     }
     bench.run("job.yaml", "killed");
-    check_same_files(&bench.last_state("whole", STEPS), &bench.last_state("killed", STEPS));
+    check_same_files(
+        &bench.last_state("whole", KILLED_STEPS),
+        &bench.last_state("killed", KILLED_STEPS),
+    );
 }
 
 #[test]
 fn ranks_on_gpus_make_the_update_of_one_and_a_killed_one_changes_no_bit() {
-    let patch = || {
+    let new = |steps: u64| {
         let mut patch = compared();
-        patch["steps"] = json!(STEPS);
-        patch
+        patch["steps"] = json!(steps);
+        Pods::of(on_gpu(), patch)
     };
-    let new = || Pods::of(on_gpu(), patch());
-    let (alone, whole, killed) = (new(), new(), new());
+    let (alone, whole, killed) = (new(STEPS), new(KILLED_STEPS), new(KILLED_STEPS));
     succeed(alone.ranks(1, 1));
     succeed(whole.ranks(2, 1));
     let numbers = |pods: &Pods| pods.bench.metrics("pods/checkpoints");
-    check_same_numbers(&numbers(&alone), &numbers(&whole));
+    // Rounding grows with the steps.
+    check_same_numbers(&numbers(&alone), &numbers(&whole)[..STEPS as usize]);
 
     let mut first = killed.ranks(2, 1);
     wait_for("a second step", || killed.steps() >= 2);
@@ -260,7 +269,7 @@ fn ranks_on_gpus_make_the_update_of_one_and_a_killed_one_changes_no_bit() {
         "{words}"
     );
     succeed(killed.ranks(2, 2));
-    let last = |pods: &Pods| pods.bench.checkpoint("pods/checkpoints", STEPS);
+    let last = |pods: &Pods| pods.bench.checkpoint("pods/checkpoints", KILLED_STEPS);
     check_same_files(&last(&whole), &last(&killed));
 }
 

@@ -11,6 +11,12 @@ mod worker;
 use serde_json::{Value, json};
 use worker::{Bench, number};
 
+/// Lines of a file of records.
+fn records(bench: &Bench, name: &str) -> Vec<Value> {
+    let text = std::fs::read_to_string(bench.path(name)).unwrap();
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
 /// Equal but for the rounding of float32.
 #[track_caller]
 fn assert_near(found: f64, expected: f64) {
@@ -87,11 +93,7 @@ fn the_samples_of_a_step_add_up_to_its_numbers_wherever_the_profile_places_the_s
                    "telemetry": {"samples": SAMPLES}}),
         );
         bench.run("job.yaml", profile);
-        let written = std::fs::read_to_string(bench.path(profile).join("samples.jsonl")).unwrap();
-        let written: Vec<Value> = written
-            .lines()
-            .map(|line| serde_json::from_str(line).unwrap())
-            .collect();
+        let written = records(&bench, &format!("{profile}/samples.jsonl"));
         for step in bench.metrics(profile) {
             let of_step = written.iter().filter(|sample| sample["step"] == step["step"]);
             let responses: Vec<&Vec<Value>> = of_step.map(|sample| sample["tokens"].as_array().unwrap()).collect();
@@ -122,17 +124,17 @@ fn the_samples_of_a_step_add_up_to_its_numbers_wherever_the_profile_places_the_s
 #[test]
 fn nothing_is_learnt_from_responses_that_were_cut_off_where_they_are_left_out() {
     let bench = Bench::new();
-    let of = |left_out: bool, folder: &str| {
+    let of = |left_out: bool, folder: &str, patch: Value| {
         let algorithm = json!({"maskTruncated": left_out, "ratio": "sequence", "advantage": {"estimator": "gae"}});
         let short = json!({"maxNewTokens": 2});
-        bench.manifest(
+        bench.manifests(
             "job.yaml",
-            json!({"steps": 1, "generation": short, "algorithm": algorithm}),
+            &[json!({"steps": 1, "generation": short, "algorithm": algorithm}), patch],
         );
         bench.run("job.yaml", folder);
         bench.metrics(folder).remove(0)
     };
-    let (all, some) = (of(false, "all"), of(true, "some"));
+    let (all, some) = (of(false, "all", json!({})), of(true, "some", json!({})));
     assert!(number(&all, "response_clipped") > 0.0, "{all}");
     for name in ["response_clipped", "score", "kl", "advantage_std"] {
         assert_near(number(&some, name), number(&all, name));
@@ -142,6 +144,131 @@ fn nothing_is_learnt_from_responses_that_were_cut_off_where_they_are_left_out() 
         "{all}\n{some}"
     );
     assert!(number(&some, "policy_loss").is_finite());
+
+    // Where every response was, there is nothing else to learn from.
+    let rules = json!([{"regex": {"pattern": "^1"}}]);
+    let cut = json!({"generation": {"minNewTokens": 2}, "roles": {"reward": {"rules": rules}}});
+    let (learnt, nothing) = (of(false, "learnt", cut.clone()), of(true, "nothing", cut));
+    for step in [&learnt, &nothing] {
+        assert_eq!(number(step, "response_clipped"), 1.0, "{step}");
+        assert!(number(step, "score_std") > 0.0, "{step}");
+    }
+    for name in ["actor_grad_norm", "critic_grad_norm"] {
+        assert!(number(&learnt, name) > 0.0, "{name}: {learnt}");
+        assert_eq!(number(&nothing, name), 0.0, "{name}: {nothing}");
+    }
+}
+
+#[test]
+fn a_response_without_an_end_costs_its_penalty() {
+    const PENALTY: f64 = 2.5;
+    let bench = Bench::new();
+    let algorithm = json!({"kl": {"coef": 0}, "score": {"missingEosPenalty": PENALTY}});
+    bench.manifest(
+        "job.yaml",
+        json!({"steps": 1, "generation": {"maxNewTokens": 2}, "algorithm": algorithm}),
+    );
+    bench.run("job.yaml", "run");
+    let first = &bench.metrics("run")[0];
+    let unfinished = number(first, "response_clipped");
+    assert!(0.0 < unfinished && unfinished < 1.0, "{first}");
+    assert_near(number(first, "reward"), number(first, "score") - PENALTY * unfinished);
+}
+
+/// One step's samples, and its numbers.
+fn drawn(bench: &Bench, run_dir: &str, generation: &Value) -> (Vec<Value>, Value) {
+    bench.manifest(
+        "job.yaml",
+        json!({"steps": 1, "generation": generation, "telemetry": {"samples": SAMPLES}}),
+    );
+    bench.run("job.yaml", run_dir);
+    let samples = records(bench, &format!("{run_dir}/samples.jsonl"));
+    assert_eq!(samples.len(), SAMPLES, "{generation}");
+    (samples, bench.metrics(run_dir).remove(0))
+}
+
+fn response(sample: &Value) -> &str {
+    sample["response"].as_str().unwrap()
+}
+
+#[test]
+fn a_response_ends_behind_its_least_number_of_tokens_and_at_the_first_stop() {
+    let bench = Bench::new();
+    let goes_on_after_a_one = |sample: &&Value| {
+        response(sample)
+            .find('1')
+            .is_some_and(|at| at + 1 < response(sample).len())
+    };
+    let (free, step) = drawn(&bench, "free", &json!({}));
+    assert!(number(&step, "response_length_min") < 4.0, "{step}");
+    assert!(free.iter().any(|sample| goes_on_after_a_one(&sample)), "{free:?}");
+
+    let (_, step) = drawn(&bench, "least", &json!({"minNewTokens": 4, "maxNewTokens": 4}));
+    assert_eq!(number(&step, "response_length_min"), 4.0, "{step}");
+
+    // The id of "1" in the tokenizer.
+    for (run_dir, stop) in [("string", json!({"stop": ["1"]})), ("id", json!({"stopTokenIds": [4]}))] {
+        let (samples, _) = drawn(&bench, run_dir, &stop);
+        let stopped: Vec<&Value> = samples.iter().filter(|sample| response(sample).contains('1')).collect();
+        assert!(!stopped.is_empty(), "{stop}: {samples:?}");
+        for sample in stopped {
+            assert!(!goes_on_after_a_one(&sample), "{stop}: {sample}");
+            assert_eq!(sample["finish_reason"], "stop", "{stop}: {sample}");
+        }
+    }
+}
+
+#[test]
+fn each_bound_on_what_may_be_drawn_leaves_but_the_likeliest_token_where_it_is_tight() {
+    let bench = Bench::new();
+    let groups_are_equal = |samples: &[Value]| {
+        let mut groups = samples.chunks(SAMPLES / PROMPTS);
+        groups.all(|group| group.iter().all(|sample| response(sample) == response(&group[0])))
+    };
+    assert!(!groups_are_equal(&drawn(&bench, "free", &json!({})).0));
+    for (run_dir, bound) in [
+        ("topk", json!({"topK": 1})),
+        ("topp", json!({"topP": 0.01})),
+        ("minp", json!({"minP": 1})),
+    ] {
+        let (samples, _) = drawn(&bench, run_dir, &bound);
+        assert!(groups_are_equal(&samples), "{bound}: {samples:?}");
+    }
+}
+
+#[test]
+fn the_seed_changes_what_is_drawn_and_not_what_is_likeliest() {
+    let bench = Bench::new();
+    // What a step drew, and what was answered to held-out prompts before it.
+    let of = |seed: u64, temperature: Option<f64>| {
+        let mut evaluation = json!({"source": {"path": "prompts.jsonl"}, "maxPrompts": 30});
+        if let Some(temperature) = temperature {
+            evaluation["temperature"] = json!(temperature);
+        }
+        bench.manifest(
+            "job.yaml",
+            json!({"steps": 1, "seed": seed, "prompts": {"shuffle": false}, "evaluation": evaluation,
+                   "telemetry": {"samples": SAMPLES}}),
+        );
+        let run_dir = format!("{seed}-{temperature:?}");
+        bench.run("job.yaml", &run_dir);
+        let drawn: Vec<(Value, Value)> = records(&bench, &format!("{run_dir}/samples.jsonl"))
+            .into_iter()
+            .map(|mut sample| (sample["prompt"].take(), sample["response"].take()))
+            .collect();
+        let compared = std::fs::read(bench.path(&run_dir).join("before_after.json")).unwrap();
+        let compared: Value = serde_json::from_slice(&compared).unwrap();
+        let rows = compared["rows"].as_array().unwrap();
+        assert_eq!(rows.len(), 30);
+        let before: Vec<Value> = rows.iter().map(|row| row["before"].clone()).collect();
+        (drawn, before)
+    };
+    let ((one, greedy), (two, again)) = (of(1, None), of(2, None));
+    assert_eq!(greedy, again);
+    assert!(one.iter().zip(&two).all(|(one, two)| one.0 == two.0), "{one:?} {two:?}");
+    assert_ne!(one, two);
+    let [one, two] = [1, 2].map(|seed| of(seed, Some(1.0)).1);
+    assert_ne!(one, two);
 }
 
 #[test]
@@ -187,11 +314,7 @@ fn check_how_steps_draw_on(overlap: &str) -> Bench {
                "batch": {"dynamicSampling": {"maxDraws": MOST}}, "telemetry": {"samplesEverySteps": 1, "samples": SAMPLES}}),
     );
     bench.run("job.yaml", "run");
-    let read = |name: &str| -> Vec<Value> {
-        let text = std::fs::read_to_string(bench.path(name)).unwrap();
-        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
-    };
-    let (prompts, samples) = (read("prompts.jsonl"), read("run/samples.jsonl"));
+    let (prompts, samples) = (records(&bench, "prompts.jsonl"), records(&bench, "run/samples.jsonl"));
     // The model sees more than the file has.
     let shown = |row: &Value, sample: &Value| {
         sample["prompt"]

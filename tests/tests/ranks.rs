@@ -13,7 +13,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use pods::{Pods, STEPS, succeed};
+use pods::{KILLED_STEPS, Pods, succeed};
 use ppo_crds::pod::env;
 use ppo_crds::report::exit_code;
 use ppo_tests::skipped;
@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 use worker::{Files, Running, check_same_files, finish, number, output, signal, text, wait_for, with_another_weight};
 
 fn last_checkpoint(pods: &Pods) -> Files {
-    pods.bench.checkpoint("pods/checkpoints", STEPS)
+    pods.bench.checkpoint("pods/checkpoints", KILLED_STEPS)
 }
 
 #[test]
@@ -37,7 +37,7 @@ fn so_does_one_in_bfloat16_with_an_adaptive_coefficient_and_samples_drawn_a_step
         "algorithm": {"kl": {"controller": {"adaptive": {"target": 0.1, "horizon": 200}}}},
     }));
     let metrics = whole.bench.metrics("pods/checkpoints");
-    assert_eq!(metrics.len() as u64, STEPS);
+    assert_eq!(metrics.len() as u64, KILLED_STEPS);
     let last = &metrics[metrics.len() - 1];
     assert_eq!(number(last, "staleness"), 1.0, "{last}");
     assert_ne!(number(last, "kl_coefficient"), number(&metrics[0], "kl_coefficient"));
@@ -45,6 +45,8 @@ fn so_does_one_in_bfloat16_with_an_adaptive_coefficient_and_samples_drawn_a_step
 
 /// Kills a rank of a run, and compares how its next attempt ends with a run that nobody disturbed: that one.
 fn check_that_a_killed_rank_changes_nothing(patch: &Value) -> Pods {
+    let mut patch = patch.clone();
+    patch["steps"] = json!(KILLED_STEPS);
     let whole = Pods::new(patch.clone());
     succeed(whole.ranks(2, 1));
     let wanted = last_checkpoint(&whole);
@@ -55,7 +57,7 @@ fn check_that_a_killed_rank_changes_nothing(patch: &Value) -> Pods {
         }
     }
 
-    let killed = Pods::new(patch.clone());
+    let killed = Pods::new(patch);
     let mut first = killed.ranks(2, 1);
     wait_for("a second step", || killed.steps() >= 2);
     first[1].kill();

@@ -93,6 +93,12 @@ fn check_that_kills_change_nothing(patch: Value) {
         (1..=KILLED_STEPS).collect::<Vec<_>>(),
         "one line of metrics per step, whatever happened"
     );
+    let is_compared = |run_dir: &str| bench.path(run_dir).join("before_after.json").exists();
+    assert_eq!(is_compared("killed"), is_compared("whole"));
+    if is_compared("whole") {
+        assert_eq!(evaluations(&bench, "killed"), evaluations(&bench, "whole"));
+        assert_eq!(comparison(&bench, "killed"), comparison(&bench, "whole"));
+    }
 }
 
 #[test]
@@ -269,6 +275,18 @@ fn the_best_checkpoint_is_one_whose_weights_were_evaluated() {
         let score = scores.get(&step).unwrap_or(&Value::Null);
         assert_eq!(manifest["state"]["quality"], *score, "step {step}");
     }
+}
+
+#[test]
+fn a_run_saves_each_so_many_steps_and_its_last() {
+    let bench = Bench::new();
+    bench.manifest(
+        "job.yaml",
+        json!({"steps": 5, "checkpoint": {"everySteps": 2, "keep": 100}}),
+    );
+    bench.run("job.yaml", "run");
+    let saved: Vec<String> = left(&bench, "run/checkpoints").into_iter().collect();
+    assert_eq!(saved, ["step-00000002", "step-00000004", "step-00000005"]);
 }
 
 #[test]

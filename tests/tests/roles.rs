@@ -9,7 +9,7 @@
 mod pods;
 mod worker;
 
-use pods::{Pods, STEPS};
+use pods::{KILLED_STEPS, Pods, STEPS};
 use ppo_crds::pod::env;
 use ppo_crds::report::exit_code;
 use serde_json::{Value, json};
@@ -28,6 +28,21 @@ fn roles_in_processes_of_their_own_train_to_the_bits_of_one_process_at_the_same_
     for name in ["kl", "logprob_difference_max"] {
         assert!(first[name].as_f64().unwrap().abs() < 1e-4, "{name}: {first}");
     }
+}
+
+#[test]
+fn so_they_do_where_nothing_of_generation_is_at_its_default() {
+    let generation = json!({"temperature": 0.7, "topK": 8, "topP": 0.9, "minP": 0.02, "minNewTokens": 2, "stop": ["1"],
+                            "stopTokenIds": [5]});
+    let mut pods = Pods::new(json!({"generation": generation}));
+    pods.engine();
+    pods.engine();
+    pods.reference();
+    let done = finish(pods.actor(1));
+    assert!(done.status.success(), "{}", text(&done.stderr));
+    pods.check_bits();
+    let first = &pods.bench.metrics("pods/checkpoints")[0];
+    assert!(first["response_length_min"].as_f64().unwrap() >= 2.0, "{first}");
 }
 
 #[test]
@@ -134,7 +149,8 @@ fn wait_for_step(pods: &Pods, actor: &mut Running) {
     }
 }
 
-fn check_that_kills_change_nothing(patch: Value) {
+fn check_that_kills_change_nothing(mut patch: Value) {
+    patch["steps"] = json!(KILLED_STEPS);
     let mut pods = Pods::new(patch);
     pods.reference();
     let (first, second) = (pods.engine(), pods.engine());
@@ -163,13 +179,13 @@ fn check_that_kills_change_nothing(patch: Value) {
     }
     let done = finish(pods.actor(2));
     assert!(done.status.success(), "{}", text(&done.stderr));
-    pods.check_bits();
+    pods.check_bits_after(KILLED_STEPS);
 }
 
 #[test]
 fn a_reward_model_in_a_process_that_is_killed_scores_to_the_bits_of_one_process() {
     let reward = json!({"model": {"source": {"path": "rm"}, "weight": 0.5}, "rules": [{"exactMatch": {}}]});
-    let mut pods = Pods::new(json!({"roles": {"reward": reward}}));
+    let mut pods = Pods::new(json!({"steps": KILLED_STEPS, "roles": {"reward": reward}}));
     pods.reward();
     pods.reward();
     pods.reference();
@@ -181,6 +197,11 @@ fn a_reward_model_in_a_process_that_is_killed_scores_to_the_bits_of_one_process(
         server.kill();
     }
     let before = pods.steps();
+    // All of the step under way may have been scored, and nothing of the one after it.
+    assert!(
+        before as u64 + 1 < KILLED_STEPS,
+        "{before} steps, nothing is left to score"
+    );
     let port = pods.rewards[1].0;
     pods.rewards[1].1 = pods.server_at("reward", port);
     wait_for("a step with the new reward process", || {
@@ -188,7 +209,7 @@ fn a_reward_model_in_a_process_that_is_killed_scores_to_the_bits_of_one_process(
     });
     let done = finish(actor);
     assert!(done.status.success(), "{}", text(&done.stderr));
-    pods.check_bits();
+    pods.check_bits_after(KILLED_STEPS);
     let scores = pods.bench.metrics("pods/checkpoints");
     let of_model = |line: &Value| line["extra"]["reward/model"].as_f64();
     assert!(

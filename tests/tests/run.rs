@@ -13,7 +13,7 @@ use std::net::TcpStream;
 
 use ppo_crds::report::exit_code;
 use serde_json::{Value, json};
-use worker::{Bench, Running, check_same_files, finish, number, repository, signal, text, wait_for};
+use worker::{Bench, Running, check_same_files, finish, number, output, repository, signal, text, wait_for};
 
 #[test]
 fn ppo_raises_the_reward() {
@@ -121,23 +121,28 @@ fn an_adapter_whose_reference_would_have_another_number_format_is_refused_with_t
 #[test]
 fn a_supervised_run_ends_once_enough_held_out_rows_are_right() {
     let bench = Bench::new();
-    std::fs::write(
-        bench.path("more.yaml"),
-        "{model: {path: sft}, data: {path: prompts.jsonl, responseField: answer}, steps: 2000, batchSize: 30, learningRate: 3e-3, \
-         evaluation: {path: prompts.jsonl, everySteps: 2, stopAt: 0.2}, output: more}",
-    )
-    .unwrap();
-    let done = bench.worker(["sft", "-f", "more.yaml", "--json"]);
-    assert!(done.status.success(), "{}", text(&done.stderr));
-    let last: Value = serde_json::from_str(text(&done.stdout).lines().last().unwrap()).unwrap();
+    let learn = |output: &str, steps: u32, stop_at: f64| {
+        let file = format!(
+            "{{model: {{path: sft}}, data: {{path: prompts.jsonl, responseField: answer}}, steps: {steps}, batchSize: 30, \
+             learningRate: 3e-3, evaluation: {{path: prompts.jsonl, everySteps: 2, stopAt: {stop_at:?}}}, output: {output}}}"
+        );
+        std::fs::write(bench.path("more.yaml"), file).unwrap();
+        let done = bench.worker(["sft", "-f", "more.yaml", "--json"]);
+        assert!(done.status.success(), "{}", text(&done.stderr));
+        let last: Value = serde_json::from_str(text(&done.stdout).lines().last().unwrap()).unwrap();
+        (last, text(&done.stderr))
+    };
+    let (last, words) = learn("more", 2000, 0.2);
     let (step, right) = (number(&last, "step"), number(&last, "heldOutExact"));
     assert!(right >= 0.2 && step < 2000.0, "{last}");
-    assert!(
-        text(&done.stderr).contains(&format!("{step} steps in")),
-        "{}",
-        text(&done.stderr)
-    );
+    assert!(words.contains(&format!("{step} steps in")), "{words}");
     assert!(bench.path("more/model.safetensors").exists());
+
+    // Not at an evaluation that finds fewer.
+    let (last, words) = learn("all", 6, 1.0);
+    assert!(number(&last, "heldOutExact") < 1.0, "{last}");
+    assert_eq!(number(&last, "step"), 6.0, "{last}");
+    assert!(words.contains("6 steps in"), "{words}");
 }
 
 #[test]
@@ -161,6 +166,25 @@ fn preferences_that_prefer_nothing_are_refused_by_place() {
         "{words}"
     );
     assert!(!bench.path("rm").exists());
+}
+
+#[test]
+fn a_log_in_json_is_nothing_but_objects_that_tell_their_level() {
+    let bench = Bench::new();
+    bench.manifest("job.yaml", json!({"steps": 1}));
+    let mut command = bench.command(["run", "-f", "job.yaml", "--run-dir", "run", "--log-format", "json"]);
+    let done = output(command.env("PPO_LOG", "ppo_worker=debug"));
+    let words = text(&done.stderr);
+    assert!(done.status.success(), "{words}");
+    assert!(words.contains("every role computes on "), "{words}");
+    for line in words.lines() {
+        let told: Value = serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"));
+        let level = told["level"].as_str();
+        assert!(
+            level.is_some_and(|level| ["DEBUG", "INFO", "WARN"].contains(&level)),
+            "{line}"
+        );
+    }
 }
 
 #[test]

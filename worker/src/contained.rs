@@ -47,6 +47,11 @@ fn words(panic: &(dyn Any + Send)) -> &str {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::process::ExitStatusExt;
+    use std::time::Duration;
+
+    use signal_hook::consts::SIGABRT;
+
     use super::*;
 
     #[test]
@@ -55,5 +60,30 @@ mod tests {
         assert_eq!(error.to_string(), "damaged: a page without a dictionary");
         assert_eq!(contained(|| Ok(3)).unwrap(), 3);
         assert!(!IS_CONTAINED.get());
+    }
+
+    #[test]
+    fn a_panic_that_nobody_holds_in_ends_the_process_from_any_thread() {
+        const ALONE: &str = "PPO_TEST_CONTAINED_ALONE";
+        if std::env::var_os(ALONE).is_some() {
+            abort_on_panic();
+            contained::<u8>(|| panic!("it is held in")).unwrap_err();
+            std::thread::spawn(|| -> u8 { panic!("not held in") });
+            // It ends meanwhile, and not as it does here.
+            std::thread::sleep(Duration::from_secs(60));
+            std::process::exit(0);
+        }
+        let name = std::thread::current().name().unwrap().to_owned();
+        let run = std::process::Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", &name, "--nocapture"])
+            .env(ALONE, "1")
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&run.stderr);
+        assert_eq!(run.status.signal(), Some(SIGABRT), "{said}");
+        assert!(
+            said.contains("not held in") && !said.contains("it is held in"),
+            "{said}"
+        );
     }
 }

@@ -42,8 +42,20 @@ impl Pair {
         given(draft, self.actor).unwrap_or_else(|| self.by_default())
     }
 
+    /// Whether the critic's is a reference to the actor's.
+    pub fn refers(&self, draft: &Draft) -> bool {
+        let values = given(draft, self.critic).unwrap_or_default();
+        let [value] = values.as_slice() else {
+            return false;
+        };
+        reference(value).is_some_and(|name| draft.names(self.actor).contains(&name))
+    }
+
     /// What the critic has.
     pub fn of_critic(&self, draft: &Draft) -> Vec<String> {
+        if self.refers(draft) {
+            return self.of_actor(draft);
+        }
         given(draft, self.critic).unwrap_or_else(|| match self.follows {
             true => self.of_actor(draft),
             false => self.by_default(),
@@ -77,6 +89,25 @@ impl Pair {
     }
 }
 
+/// Takes back what was said of the critic's optimizer where there is no critic.
+pub fn unsay_optimizer(draft: &mut Draft) {
+    if draft.has_critic() {
+        return;
+    }
+    for given in draft.given_below("critic.optim") {
+        draft.unsay(&given.name);
+        draft.unsay(&given.shown);
+    }
+}
+
+/// The setting that a reference of Hydra is to: `${name}`, or `${oc.select:name,otherwise}`.
+fn reference(value: &str) -> Option<&str> {
+    let inside = value.trim().strip_prefix("${")?.strip_suffix('}')?;
+    let selected = inside.trim_start().strip_prefix("oc.select:");
+    let name = selected.map_or(inside, |rest| rest.split_once(',').map_or(rest, |(name, _)| name));
+    Some(name.trim())
+}
+
 /// The values of a setting; none where it is `null`.
 fn given(draft: &Draft, name: &str) -> Option<Vec<String>> {
     let (values, _) = draft.values(name)?;
@@ -103,5 +134,19 @@ mod tests {
         assert!(same(&["1e-8"], &["0.00000001"]) && same(&["-1"], &["0"]) && same(&["Cosine"], &["cosine"]));
         assert!(same(&["[0.9, 0.95]"], &["0.9", "0.95"]));
         assert!(!same(&["0.1"], &["0.01"]) && !same(&["constant"], &["cosine"]));
+    }
+
+    #[test]
+    fn a_reference_names_its_setting() {
+        for text in [
+            "${a.b}",
+            "${ a.b }",
+            "${oc.select:a.b,256}",
+            "${oc.select: a.b , null}",
+            "${oc.select:a.b}",
+        ] {
+            assert_eq!(reference(text), Some("a.b"), "{text}");
+        }
+        assert!(reference("256").is_none() && reference("${a.b").is_none());
     }
 }

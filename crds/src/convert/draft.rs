@@ -146,12 +146,7 @@ impl Draft {
                 let framework = self.framework;
                 self.leave(&format!("{framework}'s default"), row.note);
             }
-            // One row has several names: each is said.
-            To::Nowhere => {
-                for given in given.iter().filter(|given| !row.is_silent_of(&given.values)) {
-                    self.leave(&given.name, row.note);
-                }
-            }
+            To::Nowhere => self.leave_row(index),
             To::Needless => {
                 for given in &given {
                     self.note(NoteKind::Needless, &given.name, row.note);
@@ -255,6 +250,23 @@ impl Draft {
         self.note(NoteKind::NotTranslated, flag, why);
     }
 
+    /// Says of a setting that was given what its row has to say.
+    pub fn leave_given(&mut self, name: &str) {
+        if let Some(index) = self.index(name) {
+            self.leave_row(index);
+        }
+    }
+
+    /// One row has several names: each is said.
+    fn leave_row(&mut self, index: usize) {
+        let row = self.rows[index];
+        for given in self.given[index].clone() {
+            if !row.is_silent_of(&given.values) {
+                self.leave(&given.name, row.note);
+            }
+        }
+    }
+
     /// Takes back what was said of a flag.
     pub fn unsay(&mut self, flag: &str) {
         self.notes.retain(|note| note.subject != flag);
@@ -295,6 +307,14 @@ impl Draft {
     pub fn given_as(&self, name: &str) -> Option<&str> {
         let index = self.index(name)?;
         self.given[index].last().map(|argument| argument.name.as_str())
+    }
+
+    /// All names of a setting, the newest first.
+    pub fn names(&self, name: &str) -> &'static [&'static str] {
+        match self.index(name) {
+            Some(index) => self.rows[index].names,
+            None => &[],
+        }
     }
 
     /// The fields that a setting is for.

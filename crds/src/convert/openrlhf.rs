@@ -10,6 +10,7 @@ use serde_json::Value;
 
 use self::table::SERVE_IT;
 use super::adapter::{AdapterFlags, adapter};
+use super::critic::unsay_optimizer;
 use super::draft::{Draft, WrongValue};
 use super::dynamic;
 use super::held_out;
@@ -52,6 +53,7 @@ pub fn finish(draft: &mut Draft) -> Result<(), WrongValue> {
         schedule::warm_up(draft, "actor.lr_warmup_ratio")?;
     }
     critic(draft)?;
+    unsay_optimizer(draft);
     if draft.has_critic() {
         critic::tell(draft);
     }

@@ -5,12 +5,14 @@ mod correction;
 mod critic;
 mod data_sets;
 mod kl;
+mod optimizer;
 mod pods;
 mod precision;
 pub mod programs;
 pub mod table;
 
 use super::adapter::{AdapterFlags, adapter, whole_critic};
+use super::critic::unsay_optimizer;
 use super::dialect::{Dialect, Syntax};
 use super::draft::{Draft, WrongValue, updates_per_step};
 use super::final_answer;
@@ -67,6 +69,7 @@ pub fn finish(draft: &mut Draft) -> Result<(), WrongValue> {
     lengths(draft)?;
     batch(draft)?;
     warm_ups(draft)?;
+    optimizer::tell(draft);
     kl::kl(draft)?;
     pods::engines(draft)?;
     reward(draft)?;
@@ -92,6 +95,7 @@ pub fn finish(draft: &mut Draft) -> Result<(), WrongValue> {
     if let Some((values, source)) = draft.values("critic.model.path").filter(|_| draft.has_critic()) {
         set_model(draft, "model.critic", &values, &source)?;
     }
+    unsay_optimizer(draft);
     if draft.has_critic() {
         critic::tell(draft)?;
     }

@@ -242,6 +242,15 @@ fn a_run_hangs_by_its_own_word_and_not_by_silence() {
 }
 
 #[test]
+fn an_actor_that_waits_for_an_engine_that_is_not_there_does_not_hang() {
+    let mut seen = heard(1801.0, 5);
+    seen.children.pods.remove("a-rollout-0");
+    let decision = decide(&job(), &seen, &status(true, 60), at(5000));
+    assert_eq!((decision.intent, decision.ledger.status.restarts), (Intent::Run, 0));
+    assert_eq!(decision.ledger.attempt_of(Role::Actor, 0), 1);
+}
+
+#[test]
 fn pods_that_a_gang_scheduler_placed_run_on_when_it_is_removed() {
     let missing = Snapshot {
         admission: Admission::Missing("install Volcano".into()),
@@ -585,6 +594,36 @@ fn engines_that_fail_together_restart_together_and_count_once() {
     );
     let later = decide(&job, &again, &first.ledger.status, at(5010));
     assert_eq!((later.ledger.status.restarts, later.notes.len()), (2, 8));
+}
+
+#[test]
+fn a_crash_that_a_rule_ignores_has_no_end_and_is_paced() {
+    let mut job = job();
+    let rules = json!([{"action": "Ignore", "roles": ["rollout"]}]);
+    job.spec.failure_policy.rules = serde_json::from_value(rules).unwrap();
+    let failed = |attempt: u32| {
+        let mut seen = heard(3.0, 5);
+        let engine = PodView {
+            attempt,
+            created: Some(at(4995)),
+            ..(*seen.children.pods["a-rollout-0"]).clone()
+        };
+        insert(&mut seen, engine);
+        fail(&mut seen, "a-rollout-0", Value::Null);
+        seen
+    };
+    // The first one's successor comes at once.
+    let first = decide(&job, &failed(1), &status(true, 60), at(5000));
+    assert_eq!((first.ledger.attempt_of(Role::Rollout, 0), first.held.len()), (2, 0));
+    let soon = decide(&job, &failed(2), &first.ledger.status, at(5000));
+    assert!(soon.held.contains("a-rollout-0"));
+    assert_eq!(
+        (soon.ledger.attempt_of(Role::Rollout, 0), soon.wake),
+        (2, Some(at(5005)))
+    );
+    let then = decide(&job, &failed(2), &first.ledger.status, at(5005));
+    assert_eq!((then.ledger.attempt_of(Role::Rollout, 0), then.held.len()), (3, 0));
+    assert_eq!(then.ledger.status.restarts, 0);
 }
 
 #[test]

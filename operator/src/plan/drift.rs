@@ -116,6 +116,30 @@ mod tests {
     }
 
     #[test]
+    fn what_is_brought_back_is_the_object_that_was_seen_and_no_other_of_its_name() {
+        let object = |metadata: Value, port: u16| -> DynamicObject {
+            serde_json::from_value(json!({"metadata": metadata, "spec": {"ports": [{"port": port}]}})).unwrap()
+        };
+        let mut children = Children::default();
+        let changed = object(json!({"name": "a", "uid": "seen"}), 80);
+        children
+            .objects
+            .insert((Kind::Service, "a".to_owned()), Arc::new(changed));
+        let seen = Snapshot::plain(children, Gang::None, Timestamp::UNIX_EPOCH);
+        let repaired = repair(Kind::Service, object(json!({"name": "a"}), 8000), &seen);
+        let Some(Action::Apply(Kind::Service, applied)) = repaired else {
+            panic!("{repaired:?}");
+        };
+        assert_eq!(applied.metadata.uid.as_deref(), Some("seen"));
+        // One that is to be made has no uid yet.
+        let made = repair(Kind::Service, object(json!({"name": "b"}), 8000), &seen);
+        let Some(Action::Create(Kind::Service, made)) = made else {
+            panic!("{made:?}");
+        };
+        assert_eq!(made.metadata.uid, None);
+    }
+
+    #[test]
     fn what_the_server_defaulted_is_no_drift_and_what_someone_changed_is() {
         let desired = json!({"clusterIP": "None", "ports": [{"port": 8000}], "selector": {"a": "b"}, "empty": {}});
         let defaulted = json!({"clusterIP": "None", "clusterIPs": ["None"], "ports": [{"port": 8000, "protocol": "TCP"}],

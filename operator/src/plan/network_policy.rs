@@ -74,7 +74,86 @@ fn labelled(key: &str, value: &str) -> LabelSelector {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+    use k8s_openapi::jiff::Timestamp;
+    use ppo_crds::PpoJob;
+    use ppo_crds::status::PpoJobStatus;
+    use serde_json::{Value, json};
+
     use super::*;
+    use crate::gang::Gang;
+    use crate::ledger::Ledger;
+    use crate::lifecycle::{Decision, Intent};
+    use crate::plan::objects;
+    use crate::settings::PodSettings;
+    use crate::world::Children;
+
+    fn job() -> Job {
+        let object = json!({
+            "apiVersion": "ppojob.dev/v1alpha1", "kind": "PpoJob", "metadata": {"name": "a", "namespace": "n", "uid": "12345678-9"},
+            "spec": {"model": {"policy": {"path": "/m"}}, "prompts": {"source": {"path": "/p.jsonl"}},
+                "algorithm": {"kl": {"coef": 0.0}}, "roles": {"reward": {"rules": [{"json": {}}]}}},
+        });
+        Job::of(&serde_json::from_value::<PpoJob>(object).unwrap())
+    }
+
+    #[test]
+    fn a_jobs_pods_are_reached_by_each_other_on_every_port_and_by_scrapers_on_the_metrics_port_alone() {
+        let spec = |namespaces: &[&str]| {
+            let namespaces = namespaces.iter().map(|name| (*name).to_owned()).collect();
+            let (kind, policy) = desired(&job(), &Scrapers { namespaces });
+            assert_eq!(kind, Kind::NetworkPolicy);
+            policy.data
+        };
+        let own = json!({"matchLabels": {"ppojob.dev/job": "a"}});
+        let siblings = json!({"from": [{"podSelector": own}]});
+        let from = |name: &str| json!({"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": name}}});
+        let scrapers = json!({"from": [from("monitoring"), from("ppo")], "ports": [{"port": 9400, "protocol": "TCP"}]});
+        let policy = |ingress: &[Value]| {
+            let spec = json!({"podSelector": own, "policyTypes": ["Ingress"], "ingress": ingress});
+            json!({"spec": spec})
+        };
+        assert_eq!(spec(&["monitoring", "ppo"]), policy(&[siblings.clone(), scrapers]));
+        // A rule without peers would let everybody in.
+        assert_eq!(spec(&[]), policy(&[siblings]));
+    }
+
+    #[test]
+    fn where_there_are_to_be_no_policies_one_that_is_there_goes_and_once() {
+        let (job, on) = (job(), PodSettings::default());
+        let off = PodSettings {
+            network_policies: None,
+            ..on.clone()
+        };
+        let seen = |going: bool| {
+            let (kind, mut policy) = desired(&job, &Scrapers::default());
+            policy.metadata.uid = Some("7".into());
+            policy.metadata.deletion_timestamp = going.then_some(Time(Timestamp::UNIX_EPOCH));
+            let mut children = Children::default();
+            children.objects.insert((kind, "a".to_owned()), Arc::new(policy));
+            Snapshot::plain(children, Gang::None, Timestamp::UNIX_EPOCH)
+        };
+        let nothing = Snapshot::plain(Children::default(), Gang::None, Timestamp::UNIX_EPOCH);
+        let decision = Decision::of(Ledger::open(&PpoJobStatus::default(), &job), Intent::Run);
+        // What is done to policies.
+        let done = |seen: &Snapshot, settings: &PodSettings| {
+            let actions = objects(&job, &decision, seen, settings).into_iter();
+            let words = actions.filter_map(|action| match action {
+                Action::Create(Kind::NetworkPolicy, _) => Some("made".to_owned()),
+                Action::Apply(Kind::NetworkPolicy, _) => Some("applied".to_owned()),
+                Action::Delete(target) => Some(format!("{:?} {} {} deleted", target.kind, target.name, target.uid)),
+                _ => None,
+            });
+            words.collect::<Vec<_>>()
+        };
+        assert_eq!(done(&nothing, &on), ["made"]);
+        assert!(done(&seen(false), &on).is_empty());
+        assert_eq!(done(&seen(false), &off), ["NetworkPolicy a 7 deleted"]);
+        assert!(done(&seen(true), &off).is_empty(), "it goes already");
+        assert!(done(&nothing, &off).is_empty());
+    }
 
     #[test]
     fn the_policy_to_copy_lets_a_jobs_pods_reach_each_other_names_https_and_reward_servers() {

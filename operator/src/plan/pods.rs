@@ -332,7 +332,35 @@ fn volumes(spec: &mut PodSpec, job: &Job, role: Role) {
 
 #[cfg(test)]
 mod tests {
+    use ppo_crds::PpoJob;
+
     use super::*;
+
+    #[test]
+    fn a_rank_is_told_how_many_there_are_on_its_node_and_over_all_nodes_and_where_they_meet() {
+        let object = json!({
+            "apiVersion": "ppojob.dev/v1alpha1", "kind": "PpoJob", "metadata": {"name": "a", "namespace": "n", "uid": "1"},
+            "spec": {"model": {"policy": {"path": "/m"}}, "prompts": {"source": {"path": "/p.jsonl"}},
+                "roles": {"actor": {"nodes": 2, "gpusPerNode": 4}, "reward": {"rules": [{"json": {}}]}}},
+        });
+        let job = Job::of(&serde_json::from_value::<PpoJob>(object).unwrap());
+        let variables = environment(&job, job.role(Role::Actor).unwrap(), 1, 3, 2);
+        for (name, value) in [
+            (variable::ROLE, "actor"),
+            (variable::INDEX, "1"),
+            (variable::NODES, "2"),
+            (variable::RANKS_PER_NODE, "4"),
+            (variable::GPUS, "4"),
+            (variable::WORLD_SIZE, "8"),
+            // The first pod's, whichever pod is told.
+            (variable::RENDEZVOUS, "a-actor-0.a-actor.n.svc:29500"),
+            (variable::ATTEMPT, "3"),
+            (variable::JOB_ATTEMPT, "2"),
+        ] {
+            let told = variables.iter().find(|variable| variable.name == name);
+            assert_eq!(told.and_then(|told| told.value.as_deref()), Some(value), "{name}");
+        }
+    }
 
     /// Command and arguments of a reference's container of which a template says this.
     fn started(container: Value) -> (Vec<String>, Vec<String>) {

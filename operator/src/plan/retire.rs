@@ -80,3 +80,87 @@ fn delete(pod: &PodView, grace_seconds: Option<u32>) -> Action {
         grace_seconds,
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use ppo_crds::PpoJob;
+    use ppo_crds::status::PpoJobStatus;
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::gang::Gang;
+    use crate::ledger::Ledger;
+    use crate::world::{Children, SeenPod};
+
+    fn at(seconds: i64) -> Timestamp {
+        Timestamp::from_second(seconds).unwrap()
+    }
+
+    fn job(run_policy: Value) -> Job {
+        let object = json!({
+            "apiVersion": "ppojob.dev/v1alpha1", "kind": "PpoJob", "metadata": {"name": "a", "namespace": "n", "uid": "12345678-9"},
+            "spec": {"model": {"policy": {"path": "/m"}}, "prompts": {"source": {"path": "/p.jsonl"}},
+                "algorithm": {"kl": {"coef": 0.0}}, "roles": {"reward": {"rules": [{"json": {}}]}}, "runPolicy": run_policy},
+        });
+        Job::of(&serde_json::from_value::<PpoJob>(object).unwrap())
+    }
+
+    /// A world with the job's engine, on the node `one`.
+    fn seen(deletion: Option<Timestamp>, phase: &str) -> Snapshot {
+        let pod = json!({
+            "metadata": {
+                "name": "a-rollout-0", "deletionTimestamp": deletion.map(|time| time.to_string()),
+                "labels": {"ppojob.dev/role": "rollout", "ppojob.dev/index": "0"},
+                "ownerReferences": [{"apiVersion": "ppojob.dev/v1alpha1", "kind": "PpoJob", "name": "a", "uid": "12345678-9",
+                    "controller": true}],
+            },
+            "spec": {"nodeName": "one"}, "status": {"phase": phase},
+        });
+        let pod = PodView::of(&serde_json::from_value::<SeenPod>(pod).unwrap()).unwrap();
+        let mut children = Children::default();
+        children.pods.insert(pod.name.clone(), Arc::new(pod));
+        Snapshot::plain(children, Gang::None, at(0))
+    }
+
+    /// The grace of each deletion, and when to look again.
+    fn done(job: &Job, intent: Intent, seen: &Snapshot, now: i64) -> (Vec<Option<u32>>, Option<Timestamp>) {
+        let decision = Decision::of(Ledger::open(&PpoJobStatus::default(), job), intent);
+        let upkeep = pods(job, &decision, seen, at(now));
+        let graces = upkeep.actions.iter().map(|action| match action {
+            Action::Delete(target) if target.kind == Kind::Pod && target.name == "a-rollout-0" => target.grace_seconds,
+            other => panic!("{other:?}"),
+        });
+        (graces.collect(), upkeep.wake)
+    }
+
+    #[test]
+    fn a_pod_is_deleted_by_force_only_on_a_lost_node_and_half_a_minute_after_its_grace() {
+        let job = job(json!({}));
+        let mut seen = seen(Some(at(1000)), "Running");
+        let look = |seen: &Snapshot, now: i64| done(&job, Intent::Suspend, seen, now);
+        // Its processes may still be saving what they have.
+        let hour_late = look(&seen, 1000 + 3600);
+        assert_eq!(hour_late, (vec![], Some(at(1000 + 3600 + 30))), "the node is well");
+        seen.lost_nodes.insert("two".into());
+        assert!(look(&seen, 1031).0.is_empty(), "another node is lost");
+        seen.lost_nodes.insert("one".into());
+        assert_eq!(look(&seen, 1029), (vec![], Some(at(1030))));
+        assert_eq!(look(&seen, 1031), (vec![Some(0)], None));
+    }
+
+    #[test]
+    fn of_a_job_that_has_ended_those_pods_go_that_its_policy_names() {
+        let going = |policy: &str, phase: &str| {
+            let job = job(json!({"cleanPodPolicy": policy}));
+            let (graces, _) = done(&job, Intent::Ended, &seen(None, phase), 0);
+            assert!(graces.iter().all(Option::is_none), "{policy}: never by force");
+            !graces.is_empty()
+        };
+        for (policy, running, finished) in [("All", true, true), ("Running", true, false), ("None", false, false)] {
+            let goes = (going(policy, "Running"), going(policy, "Failed"));
+            assert_eq!(goes, (running, finished), "{policy}");
+        }
+    }
+}

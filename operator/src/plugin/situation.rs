@@ -27,10 +27,10 @@ const REQUESTS: usize = 8;
 pub async fn read(connection: &Connection, name: &str) -> Result<Evidence> {
     let job = job::read(connection, name).await?;
     let pods = read_pods(connection, name).await?;
-    let (mut events, (gang, of_gang), lease) = tokio::join!(
+    let (mut events, (gang, of_gang), leases) = tokio::join!(
         events(connection, &job, &pods),
         gang(connection, name),
-        lease(connection)
+        leases(connection)
     );
     events.extend(of_gang);
     Ok(Evidence {
@@ -39,7 +39,7 @@ pub async fn read(connection: &Connection, name: &str) -> Result<Evidence> {
         pods,
         events,
         gang,
-        lease,
+        leases,
     })
 }
 
@@ -104,13 +104,14 @@ async fn events_of(connection: &Connection, objects: Vec<(String, String, Option
     events
 }
 
-/// The Lease that was renewed last: an operator may have several, one for each set of namespaces.
-async fn lease(connection: &Connection) -> Option<Lease> {
+/// As [`Evidence::leases`].
+async fn leases(connection: &Connection) -> Vec<Lease> {
     let api: Api<Lease> = Api::all(connection.client.clone());
     let ours = ListParams::default().labels(&format!("{}={}", LABEL.0, LABEL.1));
-    let leases = api.list(&ours).await.ok()?.items;
+    let mut leases = api.list(&ours).await.map(|list| list.items).unwrap_or_default();
     let renewed = |lease: &Lease| -> Option<Timestamp> { Some(lease.spec.as_ref()?.renew_time.as_ref()?.0) };
-    leases.into_iter().max_by_key(renewed)
+    leases.sort_by_key(|lease| std::cmp::Reverse(renewed(lease)));
+    leases
 }
 
 /// Last log line of containers that ended with an error and left no message.

@@ -30,6 +30,57 @@ fn all<'a>(instructions: &'a [(String, String)], name: &str) -> Vec<&'a str> {
         .collect()
 }
 
+/// Whether a line of `.dockerignore` names a source, a folder above it or something in it.
+fn touches(line: &str, source: &str) -> bool {
+    let line = line.trim();
+    // A comment, or what is taken after all.
+    if line.is_empty() || line.starts_with(['#', '!']) {
+        return false;
+    }
+    let (pattern, anywhere) = match line.strip_prefix("**/") {
+        Some(rest) => (rest, true),
+        None => (line, false),
+    };
+    let pattern: Vec<&str> = pattern.trim_matches('/').split('/').collect();
+    let source: Vec<&str> = source.trim_matches('/').split('/').collect();
+    let is_like = |name: &str, pattern: &str| match (pattern.split_once('*'), pattern.rsplit_once('*')) {
+        (Some((begin, _)), Some((_, end))) => name.starts_with(begin) && name.ends_with(end),
+        _ => name == pattern,
+    };
+    let is_along = |names: &[&str]| names.iter().zip(&pattern).all(|(name, part)| is_like(name, part));
+    let depths = if anywhere { source.len() } else { 1 };
+    (0..depths).any(|depth| is_along(&source[depth..]))
+}
+
+#[test]
+fn a_pattern_touches_what_is_above_and_below_it() {
+    let source = "worker/native/fetch.py";
+    for line in [
+        "worker",
+        "/worker/",
+        "worker/native",
+        "**/native",
+        "worker/*/fetch.py",
+        "*",
+        "work*",
+        "worker/native/fetch.py/x",
+    ] {
+        assert!(touches(line, source), "{line}");
+    }
+    for line in [
+        "",
+        "# worker",
+        "!worker",
+        "target",
+        "native",
+        "*.md",
+        "**/__pycache__",
+        "worker/src",
+    ] {
+        assert!(!touches(line, source), "{line}");
+    }
+}
+
 #[test]
 fn what_a_recipe_copies_exists_and_reaches_the_build() {
     let ignored = fs::read_to_string(repository().join(".dockerignore")).unwrap();
@@ -51,7 +102,7 @@ fn what_a_recipe_copies_exists_and_reaches_the_build() {
             for source in words.into_iter().filter(|word| !word.starts_with("--")) {
                 assert!(repository().join(source).exists(), "{recipe}: {source} does not exist");
                 assert!(
-                    !ignored.lines().any(|line| line == source),
+                    !ignored.lines().any(|line| touches(line, source)),
                     "{recipe}: .dockerignore leaves {source} out"
                 );
                 copied += 1;

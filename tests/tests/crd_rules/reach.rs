@@ -2,6 +2,7 @@
 //! RunConfig, another pod or another time to look again. A field that is read nowhere would be a promise that nobody keeps.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 
 use k8s_openapi::jiff::Timestamp;
 use ppo_crds::PpoJob;
@@ -18,25 +19,89 @@ use crate::manifest::{host, merge, set};
 use crate::schema::nodes_of_the_spec;
 use crate::values::candidates;
 
-/// Fields that say what becomes of a job later on, each with the test that sees it happen. The plan for a job that was just
-/// made is the same whatever they say.
-const LATER: [(&str, &str); 16] = [
-    ("spec.failurePolicy.maxRestarts", "lifecycle: restarts"),
-    ("spec.failurePolicy.maxRestartsPerRole.actor", "lifecycle: restarts"),
-    ("spec.failurePolicy.maxRestartsPerRole.reference", "operator: ledger"),
-    ("spec.failurePolicy.maxRestartsPerRole.reward", "operator: ledger"),
-    ("spec.failurePolicy.maxRestartsPerRole.rollout", "operator: ledger"),
-    ("spec.failurePolicy.rules[].action", "lifecycle: restarts"),
-    ("spec.failurePolicy.rules[].exitCodes[]", "lifecycle: restarts"),
-    ("spec.failurePolicy.rules[].maxRestarts", "operator: failure"),
-    ("spec.failurePolicy.rules[].podConditions[]", "lifecycle: restarts"),
-    ("spec.failurePolicy.rules[].reasons[]", "lifecycle: restarts"),
-    ("spec.failurePolicy.rules[].roles[]", "operator: failure"),
-    ("spec.roles.rollout.minReplicas", "lifecycle: scales"),
-    ("spec.runPolicy.cleanPodPolicy", "lifecycle: ends"),
-    ("spec.runPolicy.managedBy", "lifecycle: objects"),
-    ("spec.runPolicy.progressDeadlineSeconds", "lifecycle: actor"),
-    ("spec.runPolicy.ttlSecondsAfterFinished", "lifecycle: ends"),
+/// Fields that say what becomes of a job later on, each with the file and the name of a test that sees it happen. The plan for a job that
+/// was just made is the same whatever they say.
+const LATER: [(&str, &str, &str); 16] = [
+    (
+        "spec.failurePolicy.maxRestarts",
+        "tests/tests/real_cluster/ends.rs",
+        "an_engine_without_memory_is_restarted_until_the_budget_is_spent_and_the_job_says_oomkilled",
+    ),
+    (
+        "spec.failurePolicy.maxRestartsPerRole.actor",
+        "operator/src/ledger.rs",
+        "a_roles_budget_is_for_its_own_restarts_alone",
+    ),
+    (
+        "spec.failurePolicy.maxRestartsPerRole.reference",
+        "tests/tests/lifecycle/restarts.rs",
+        "a_role_that_keeps_failing_ends_the_job_with_its_last_words_and_the_budget",
+    ),
+    (
+        "spec.failurePolicy.maxRestartsPerRole.reward",
+        "operator/src/ledger.rs",
+        "a_roles_budget_is_for_its_own_restarts_alone",
+    ),
+    (
+        "spec.failurePolicy.maxRestartsPerRole.rollout",
+        "operator/src/ledger.rs",
+        "a_roles_budget_is_for_its_own_restarts_alone",
+    ),
+    (
+        "spec.failurePolicy.rules[].action",
+        "tests/tests/lifecycle/restarts.rs",
+        "the_users_rules_come_first",
+    ),
+    (
+        "spec.failurePolicy.rules[].exitCodes[]",
+        "tests/tests/lifecycle/restarts.rs",
+        "the_users_rules_come_first",
+    ),
+    (
+        "spec.failurePolicy.rules[].maxRestarts",
+        "operator/src/ledger.rs",
+        "a_rule_that_ignores_has_its_own_budget_and_uses_no_other",
+    ),
+    (
+        "spec.failurePolicy.rules[].podConditions[]",
+        "operator/src/failure.rs",
+        "a_rule_is_for_the_conditions_and_the_roles_that_it_names_and_for_all_where_it_names_none",
+    ),
+    (
+        "spec.failurePolicy.rules[].reasons[]",
+        "tests/tests/lifecycle/restarts.rs",
+        "the_users_rules_come_first",
+    ),
+    (
+        "spec.failurePolicy.rules[].roles[]",
+        "operator/src/failure.rs",
+        "a_rule_is_for_the_conditions_and_the_roles_that_it_names_and_for_all_where_it_names_none",
+    ),
+    (
+        "spec.roles.rollout.minReplicas",
+        "tests/tests/gang/pod_groups.rs",
+        "volcano_places_the_floor_of_every_role",
+    ),
+    (
+        "spec.runPolicy.cleanPodPolicy",
+        "tests/tests/lifecycle/ends.rs",
+        "a_finished_job_keeps_its_pods_where_none_are_to_be_cleaned_up",
+    ),
+    (
+        "spec.runPolicy.managedBy",
+        "tests/tests/lifecycle/runs.rs",
+        "a_job_that_another_controller_manages_is_left_alone",
+    ),
+    (
+        "spec.runPolicy.progressDeadlineSeconds",
+        "tests/tests/lifecycle/actor.rs",
+        "a_run_that_hangs_is_restarted_and_told_of_with_its_stage_and_whom_it_waits_for",
+    ),
+    (
+        "spec.runPolicy.ttlSecondsAfterFinished",
+        "tests/tests/lifecycle/ends.rs",
+        "the_job_object_deletes_itself_after_its_time_and_takes_all_with_it",
+    ),
 ];
 
 /// What the operator would do for the manifest, just applied on a cluster that has Volcano.
@@ -93,11 +158,21 @@ fn every_field_reaches_the_plan() {
         .filter(|(_, plans)| plans.len() < 2)
         .map(|(path, _)| path.as_str())
         .collect();
-    let later: Vec<&str> = LATER.iter().map(|(path, _)| *path).collect();
+    let later: Vec<&str> = LATER.iter().map(|(path, ..)| *path).collect();
     assert_eq!(
         unread, later,
         "fields whose value makes no difference, and those of which that is known"
     );
+}
+
+#[test]
+fn each_field_that_counts_later_on_has_the_test_that_is_named_for_it() {
+    let repository = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    for (field, file, test) in LATER {
+        let text = std::fs::read_to_string(repository.join(file)).unwrap_or_else(|error| panic!("{file}: {error}"));
+        let begins = format!("fn {test}() ");
+        assert!(text.contains(&begins), "{field}: there is no test {test} in {file}");
+    }
 }
 
 /// Without what a field is heeded by nobody.

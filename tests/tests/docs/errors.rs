@@ -20,7 +20,8 @@ fn sources(folder: &Path, into: &mut Vec<(String, String)>) {
     }
 }
 
-fn code() -> Vec<(String, String)> {
+/// The Rust files of what is shipped, by their names.
+pub fn code() -> Vec<(String, String)> {
     let mut found = Vec::new();
     for folder in ["crds/src", "operator/src", "worker/src"] {
         sources(&repository().join(folder), &mut found);

@@ -13,6 +13,7 @@ mod demo_cluster;
 mod errors;
 mod fields;
 mod gitops;
+mod invariants;
 mod links;
 mod outputs;
 mod page;

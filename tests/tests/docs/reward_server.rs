@@ -1,4 +1,4 @@
-//! The reward server of the docs is the file in `configs/`, has 15 lines, and trains.
+//! The reward server of the docs is the file in `configs/`, has 15 lines, and scores a run.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -59,7 +59,7 @@ fn it_cuts_off_the_end_token_and_keeps_a_tag_before_it() {
 }
 
 #[test]
-fn a_run_learns_from_it() {
+fn a_run_has_its_scores() {
     let bench = Bench::new();
     let (_server, port) = start();
     let remote = json!({"rules": null, "remote": {"urls": [format!("http://127.0.0.1:{port}/get_reward")]}});
@@ -69,6 +69,7 @@ fn a_run_learns_from_it() {
     assert_eq!(bench.metrics("remote").len(), 3);
     let samples = std::fs::read_to_string(bench.path("remote/samples.jsonl")).unwrap();
     assert_eq!(samples.lines().count(), 96);
+    let mut scores = Vec::new();
     for line in samples.lines() {
         let sample: Value = serde_json::from_str(line).unwrap();
         let right = sample["response"] == sample["label"];
@@ -83,5 +84,7 @@ fn a_run_learns_from_it() {
             .skip(1)
             .any(|t| t["text"].to_string().contains('<'));
         assert!(score == 1.0 || !right || !plain, "{line}");
+        scores.push(score);
     }
+    assert!(scores.contains(&1.0) && scores.contains(&0.0), "{scores:?}");
 }

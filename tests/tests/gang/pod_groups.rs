@@ -123,6 +123,7 @@ async fn a_suspended_job_leaves_volcanos_queue_to_others_and_comes_back() {
     create(&namespace, "first", "volcano", "", 2, 2).await;
     wait_for_phase(&namespace, "first", Phase::Running).await;
     create(&namespace, "second", "volcano", "", 2, 2).await;
+    wait_for_pods(&namespace, "second", 4).await;
     stays_unbound(&namespace, "second").await;
     merge(&namespace, "first", json!({"spec": {"runPolicy": {"suspend": true}}})).await;
     wait_for_phase(&namespace, "second", Phase::Running).await;

@@ -117,11 +117,12 @@ pub fn node(pod: &Pod) -> Option<&str> {
     pod.spec.as_ref()?.node_name.as_deref()
 }
 
-/// Looks again and again for a while that no pod of the job has a node.
+/// Looks again and again for a while that the job has pods, and none of them a node.
 pub async fn stays_unbound(namespace: &Namespace<'_>, job: &str) {
     let end = tokio::time::Instant::now() + QUIET;
     while tokio::time::Instant::now() < end {
         let pods = pods(namespace, job).await;
+        assert!(!pods.is_empty(), "{job} has no pods that could be placed");
         assert_eq!(bound(&pods), Vec::<String>::new(), "a part of {job} was placed");
         tokio::time::sleep(Duration::from_millis(100)).await;
     }

@@ -31,8 +31,9 @@ async fn the_actors_progress_is_the_jobs_and_kubectl_shows_it() {
     let actor = stage.actor().await;
     actor.say(Some(report("steps", 40, 1.0)));
     let status = stage
-        .status("progress", |status| {
-            status.progress.as_ref().is_some_and(|progress| progress.step == 40)
+        .status("progress of a job that is whole", |status| {
+            let step = status.progress.as_ref().map(|progress| progress.step);
+            step == Some(40) && status.ready.as_deref() == Some("4/4")
         })
         .await;
     assert_eq!(role(&status, Role::Rollout).policy_version, Some(40));

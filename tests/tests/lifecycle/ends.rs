@@ -25,7 +25,7 @@ async fn the_job_succeeds_when_its_actor_has_made_all_steps_and_gives_the_gpus_b
 async fn a_finished_job_stays_what_it_is() {
     let stage = Stage::running("over", json!({"spec": {"runPolicy": {"cleanPodPolicy": "All"}}})).await;
     stage.namespace.complete_pod(&stage.pod_name("actor-0")).await.unwrap();
-    let ended = stage.phase(Phase::Succeeded).await;
+    let mut ended = stage.phase(Phase::Succeeded).await;
     stage.has_pods(&[]).await;
     stage.patch(json!({"spec": {"runPolicy": {"suspend": true}}})).await;
     stage.looked_at().await;
@@ -33,8 +33,27 @@ async fn a_finished_job_stays_what_it_is() {
         .patch(json!({"metadata": {"annotations": {"ppojob.dev/restart": "actor=now"}}}))
         .await;
     stage.runs_another("later").await;
+    // What the first look leads to is done before the second.
+    for _ in 0..2 {
+        stage.looked_at_anew().await;
+    }
     let status = stage.jobs.get("over").await.unwrap().status.unwrap();
-    assert_eq!((status.phase, status.conditions), (ended.phase, ended.conditions));
+    // That its changes are seen is told, and how many engines are left.
+    ended.observed_generation = status.observed_generation;
+    ended.rollout_replicas = 0;
+    assert_eq!(status, ended);
+    let pods = stage.pods().await;
+    assert!(pods.iter().all(|pod| pod.starts_with("later-")), "{pods:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_finished_job_keeps_its_pods_where_none_are_to_be_cleaned_up() {
+    let all = ["actor-0", "reference-0", "rollout-0", "rollout-1"];
+    let stage = Stage::running("kept", json!({"spec": {"runPolicy": {"cleanPodPolicy": "None"}}})).await;
+    stage.has_pods(&all).await;
+    stage.namespace.complete_pod(&stage.pod_name("actor-0")).await.unwrap();
+    stage.phase(Phase::Succeeded).await;
+    stage.keeps(&all).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

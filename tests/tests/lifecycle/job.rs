@@ -127,6 +127,18 @@ impl Stage<'_> {
         self.looked_at().await;
     }
 
+    /// Has the operator look twice, and sees that these pods are there and that nobody has asked them to stop.
+    pub async fn keeps(&self, shorts: &[&str]) {
+        // What the first look leads to is done before the second.
+        for _ in 0..2 {
+            self.looked_at_anew().await;
+        }
+        for short in shorts {
+            let asked = self.pod(short).await.metadata.deletion_timestamp;
+            assert_eq!(asked, None, "{short} was asked to stop");
+        }
+    }
+
     /// Applies another job and waits until it runs: the operator has then been through what came before it.
     pub async fn runs_another(&self, name: &str) {
         let another = manifest(name, json!({}));

@@ -1,5 +1,7 @@
 //! One operator acts; another takes over; none acts on a CRD that is not its own.
 
+use std::time::Duration;
+
 use anyhow::Context as _;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -27,6 +29,14 @@ async fn lease(stage: &Stage<'_>) -> anyhow::Result<LeaseSpec> {
     lease.spec.context("the Lease says nothing")
 }
 
+/// Whether an operator says that it leads.
+async fn leads(operator: &Operator) -> anyhow::Result<bool> {
+    let metrics = operator.metrics().await?;
+    let says = |value: u8| metrics.contains(&format!("\nppo_operator_is_leader{{lease=\"ppo-operator\"}} {value}\n"));
+    anyhow::ensure!(says(0) || says(1), "{metrics}");
+    Ok(says(1))
+}
+
 async fn holder(stage: &Stage<'_>) -> anyhow::Result<String> {
     Ok(lease(stage).await?.holder_identity.unwrap_or_default())
 }
@@ -43,6 +53,14 @@ async fn a_leader_that_stops_hands_over_at_once_and_one_that_dies_is_replaced() 
         })
         .await;
     let second = elected(&stage, "second");
+    stage.wait("the second to answer", async || leads(&second).await).await;
+    // One that waits looks at the Lease every 3 s.
+    tokio::time::sleep(Duration::from_secs(7)).await;
+    assert_eq!(holder(&stage).await.unwrap(), "first");
+    assert_eq!(
+        (leads(&first).await.unwrap(), leads(&second).await.unwrap()),
+        (true, false)
+    );
     first.stop().await.unwrap();
     // It has let go of the Lease itself, which would be believed for 15 s.
     assert_ne!(holder(&stage).await.unwrap(), "first");
@@ -91,6 +109,29 @@ async fn an_operator_touches_nothing_while_the_crd_is_not_its_own() {
     stage.operator.as_ref().unwrap().has_looked().await.unwrap();
     assert!(stage.jobs.get("skew").await.unwrap().status.is_none());
     assert!(stage.pods().await.is_empty());
+    let operator = stage.operator.as_ref().unwrap();
+    let ready = async || {
+        let answer = reqwest::get(format!("http://{}/readyz", operator.address)).await?;
+        anyhow::Ok((answer.status().as_u16(), answer.text().await?))
+    };
+    let matches = async |value: u8| {
+        let metrics = operator.metrics().await.unwrap();
+        metrics.contains(&format!("\nppo_operator_crd_matches {value}\n"))
+    };
+    let (code, why) = ready().await.unwrap();
+    assert!(
+        code == 503 && why.contains("has schema 0123456789abcdef"),
+        "{code} {why}"
+    );
+    assert!(matches(0).await);
     set(&ppo_crds::contract().unwrap()).await;
     stage.phase(Phase::Running).await;
+    stage
+        .wait("the operator to be ready", async || {
+            let (code, why) = ready().await?;
+            anyhow::ensure!(code == 200, "{code} {why}");
+            Ok(())
+        })
+        .await;
+    assert!(matches(1).await);
 }

@@ -9,6 +9,10 @@ use crate::job::Stage;
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_jobs_gauges_come_with_it_and_go_with_it() {
     let stage = Stage::running("seen", json!({})).await;
+    // It runs from its first ready engine on.
+    stage
+        .status("all pods to be ready", |status| status.ready.as_deref() == Some("4/4"))
+        .await;
     let actor = stage.actor().await;
     actor.say(Some(report("seen", 40, 25.0)));
     let operator = stage.operator.as_ref().unwrap();

@@ -160,6 +160,8 @@ async fn bad_configuration_and_divergence_end_the_job_without_another_try() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_users_rules_come_first() {
     let rules = json!([
+        // For none of the failures that come.
+        {"action": "FailJob", "exitCodes": [9]},
         {"action": "FailJob", "roles": ["rollout"], "reasons": ["OOMKilled"]},
         {"action": "Ignore", "roles": ["reference"], "exitCodes": [7]},
         {"action": "RestartJob", "exitCodes": [8]},

@@ -171,6 +171,8 @@ pub struct Watch {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Instant;
+
     use super::*;
 
     fn owner(run: &str, attempt: u32) -> Owner {
@@ -210,18 +212,22 @@ mod tests {
 
     #[test]
     fn one_that_works_is_asked_to_stop_once_a_newer_attempt_has_begun_and_not_before() {
-        const LOOK: Duration = Duration::from_millis(1);
+        const LOOK: Duration = Duration::from_millis(10);
         let folder = tempfile::tempdir().unwrap();
         let first = Fence::take(folder.path(), owner("a", 1)).unwrap();
         let (stop, other) = (StopFlag::default(), StopFlag::default());
         let _watch = first.watch_every(LOOK, stop.clone()).unwrap();
-        drop(first.watch_every(Duration::from_secs(60), other.clone()).unwrap());
+        drop(first.watch_every(LOOK, other.clone()).unwrap());
         std::thread::sleep(50 * LOOK);
         assert!(!stop.requested());
         Fence::take(folder.path(), owner("a", 2)).unwrap();
+        let ends = Instant::now() + Duration::from_secs(60);
         while !stop.requested() {
+            assert!(Instant::now() < ends, "it was not asked to stop");
             std::thread::sleep(LOOK);
         }
+        // As many looks as the other could have had.
+        std::thread::sleep(50 * LOOK);
         assert!(!other.requested(), "its run is over, and nobody looks for it any more");
     }
 

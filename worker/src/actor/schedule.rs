@@ -57,6 +57,15 @@ mod tests {
     }
 
     #[test]
+    fn each_schedule_has_its_own_course_between_the_ends() {
+        let at = |schedule| factor(&spec(schedule, 0), 25, 101);
+        assert_eq!(at(Schedule::Constant), 1.0);
+        // A quarter of the way from 1 to 0.1; and where the cosine of an eighth of a turn is.
+        assert!((at(Schedule::Linear) - 0.775).abs() < 1e-12);
+        assert!((at(Schedule::Cosine) - (0.1 + 0.45 * (1.0 + 0.5_f64.sqrt()))).abs() < 1e-12);
+    }
+
+    #[test]
     fn a_run_longer_or_shorter_than_planned_stays_in_bounds() {
         for schedule in [Schedule::Constant, Schedule::Linear, Schedule::Cosine] {
             for (update, total) in [(0, 0), (0, 1), (7, 1), (1000, 10)] {

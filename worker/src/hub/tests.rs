@@ -254,7 +254,13 @@ fn a_download_that_breaks_off_goes_on_where_it_stopped() {
     assert_eq!(std::fs::read(folder.join("model.safetensors")).unwrap(), WEIGHTS);
     let ranges = server.ranges.lock();
     assert_eq!((ranges.len(), ranges[0].as_str()), (3, ""));
-    assert!(ranges[2].starts_with("bytes="), "{ranges:?}");
+    let from = |number: usize| -> usize {
+        let from = ranges[number]
+            .strip_prefix("bytes=")
+            .and_then(|range| range.strip_suffix('-'));
+        from.unwrap().parse().unwrap()
+    };
+    assert!(0 < from(1) && from(1) < from(2), "{ranges:?}");
 }
 
 #[test]
@@ -293,7 +299,8 @@ fn ends_when_asked_to(hub: &Hub) {
         hub.model("owner/name", "main").unwrap_err()
     });
     assert!(error.is::<Interrupted>(), "{error:#}");
-    assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
+    // Of itself it would end after a minute at the earliest.
+    assert!(began.elapsed() < Duration::from_secs(30), "{:?}", began.elapsed());
 }
 
 #[test]

@@ -35,15 +35,21 @@ pub fn return_memory() {
 }
 
 #[cfg(test)]
+#[path = "../../../tests/src/skip.rs"]
+mod skip;
+
+#[cfg(test)]
 mod tests {
     use tch::{Device, Kind, Tensor};
 
+    use super::skip::skipped;
     use super::*;
     use crate::engine::DecoderShape;
     use crate::engine::conformance::tiny;
     use crate::native::packed::{Matrix, PackedWeights};
 
     const ALONE: &str = "PPO_TEST_ALLOCATOR_ALONE";
+    const HUGE_PAGES: &str = "/sys/kernel/mm/transparent_hugepage/enabled";
     const MIB: i64 = 1 << 20;
 
     /// MiB that the line of `/proc/self/smaps_rollup` says.
@@ -72,12 +78,22 @@ mod tests {
             .output()
             .unwrap();
         assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
+        // A run of no tests succeeds too.
+        let said = String::from_utf8_lossy(&run.stdout);
+        assert!(said.contains(" 1 passed"), "{said}");
+        if !has_huge_pages() {
+            skipped(&format!("huge pages in {name}"), &format!("{HUGE_PAGES} is off"));
+        }
+    }
+
+    fn has_huge_pages() -> bool {
+        let setting = std::fs::read_to_string(HUGE_PAGES).unwrap_or_default();
+        setting.contains("[madvise]") || setting.contains("[always]")
     }
 
     /// More than so many MiB are in huge pages, if the system has such.
     fn assert_in_huge_pages(least: u64) {
-        let setting = std::fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled").unwrap_or_default();
-        if setting.contains("[madvise]") || setting.contains("[always]") {
+        if has_huge_pages() {
             let huge = mebibytes("AnonHugePages:");
             assert!(huge > least, "{huge} MiB");
         }

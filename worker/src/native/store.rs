@@ -259,7 +259,10 @@ mod tests {
 
     use super::*;
 
-    const PATIENCE: Duration = Duration::from_secs(2);
+    /// With what answers.
+    const PATIENCE: Duration = Duration::from_secs(20);
+    /// With what does not.
+    const LITTLE: Duration = Duration::from_secs(2);
 
     /// The port of a wire to `port` that carries nothing any more, and closes nothing, once `cut`: as when a machine vanishes.
     fn wire(port: u16, cut: &Arc<AtomicBool>) -> u16 {
@@ -296,16 +299,18 @@ mod tests {
         let server = Store::serve(0, PATIENCE).unwrap();
         let cut = Arc::new(AtomicBool::new(false));
         let port = wire(server.port(), &cut);
-        let client = Store::connect("127.0.0.1", port, PATIENCE, PATIENCE).unwrap();
+        let mut client = Store::connect("127.0.0.1", port, PATIENCE, PATIENCE).unwrap();
         client.set("key", b"word").unwrap();
         assert_eq!(server.wait("key", PATIENCE).unwrap(), Some(b"word".to_vec()));
 
         cut.store(true, Ordering::Relaxed);
+        client.patience = LITTLE;
         let began = Instant::now();
         let words = client.wait("other", Duration::from_secs(60)).unwrap_err().to_string();
         assert!(words.contains("has not answered for 2 s"), "{words}");
         assert!(began.elapsed() < Duration::from_secs(20));
-        // What did not answer once is asked no more.
+        // What did not answer once is asked no more, however long it might be waited for.
+        client.patience = PATIENCE;
         let began = Instant::now();
         client.get("key").unwrap_err();
         assert!(began.elapsed() < PATIENCE);
@@ -316,7 +321,7 @@ mod tests {
         let silent = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = silent.local_addr().unwrap().port();
         let began = Instant::now();
-        Store::connect("127.0.0.1", port, PATIENCE, PATIENCE).unwrap_err();
+        Store::connect("127.0.0.1", port, LITTLE, LITTLE).unwrap_err();
         assert!(began.elapsed() < Duration::from_secs(20));
     }
 }

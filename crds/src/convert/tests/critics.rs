@@ -152,6 +152,28 @@ fn verls_critic_has_the_actors_batches_unless_it_is_given_its_own() {
 }
 
 #[test]
+fn a_reference_to_the_actors_setting_is_the_actors_value() {
+    let actor = "actor_rollout_ref.actor";
+    let actors = format!(
+        "{actor}.ppo_mini_batch_size=128 {actor}.ppo_epochs=2 {actor}.optim.lr_warmup_steps=5 {actor}.optim.warmup_style=cosine \
+         data.train_batch_size=128"
+    );
+    let referring = format!(
+        "critic.ppo_mini_batch_size='${{{actor}.ppo_mini_batch_size}}' critic.ppo_epochs='${{oc.select:{actor}.ppo_epochs,1}}' \
+         critic.optim.lr_warmup_steps='${{{actor}.optim.lr_warmup_steps}}' \
+         critic.optim.lr_scheduler_type='${{{actor}.optim.warmup_style}}'"
+    );
+    assert!(is_silent(Framework::Verl, &format!("{VERL} {actors} {referring}")));
+    let another = format!("critic.ppo_epochs='${{{actor}.ppo_mini_batch_size}}'");
+    let told = said(
+        Framework::Verl,
+        &format!("{VERL} {actors} {another}"),
+        "critic.ppo_epochs",
+    );
+    assert!(told.is_some());
+}
+
+#[test]
 fn without_a_critic_nothing_is_said_of_it() {
     let grpo = format!("{VERL} algorithm.adv_estimator=grpo actor_rollout_ref.rollout.n=4");
     let flags = format!("{grpo} actor_rollout_ref.actor.optim.lr_scheduler_type=cosine critic.optim.weight_decay=0.5");

@@ -61,7 +61,8 @@ pub(super) fn tell(draft: &mut Draft) -> Result<(), WrongValue> {
             .map(|steps| steps.is_some_and(|steps| steps > 0))
     };
     // Where there are steps the share does not count.
-    let by_share = !(has_steps(STEPS.actor)? && has_steps(STEPS.critic)?);
+    let of_critic = if STEPS.refers(draft) { STEPS.actor } else { STEPS.critic };
+    let by_share = !(has_steps(STEPS.actor)? && has_steps(of_critic)?);
     for pair in PAIRS {
         let acts = match pair.actor {
             name if name == LEAST.actor => falls,

@@ -52,10 +52,10 @@ pub fn elsewhere(evidence: &Evidence) -> Option<Finding> {
 
 /// The operator does not run, or has not seen the last change; or it refuses the manifest.
 pub fn findings(evidence: &Evidence, now: Timestamp) -> Vec<Finding> {
-    let lease = evidence.lease.as_ref().and_then(|lease| expired(lease, now));
+    let lease = evidence.leases.first().and_then(|lease| expired(lease, now));
     let mut findings = Vec::new();
     if let Some(unseen) = unseen(evidence, now) {
-        let lease = lease.unwrap_or_else(|| match evidence.lease {
+        let lease = lease.unwrap_or_else(|| match evidence.leases.first() {
             Some(_) => "An operator holds its Lease, so it may not watch this namespace (its flag --namespace)".into(),
             None => "No Lease of an operator could be found, or read".into(),
         });
@@ -137,9 +137,14 @@ fn unseen(evidence: &Evidence, now: Timestamp) -> Option<String> {
     })
 }
 
-/// Since when the operator acts that holds the Lease. None where nobody does, or that is not known.
+/// Since when the operator acts that holds the only Lease. None where nobody does, or where there are several: whose the job is is not known.
 pub(super) fn acting_since(evidence: &Evidence, now: Timestamp) -> Option<Timestamp> {
-    let lease = evidence.lease.as_ref().filter(|lease| expired(lease, now).is_none())?;
+    let is_held = |lease: &&Lease| {
+        let holder = lease.spec.as_ref().and_then(|spec| spec.holder_identity.as_deref());
+        holder.is_some_and(|holder| !holder.is_empty()) && expired(lease, now).is_none()
+    };
+    let mut held = evidence.leases.iter().filter(is_held);
+    let lease = held.next().filter(|_| held.next().is_none())?;
     Some(lease.spec.as_ref()?.acquire_time.as_ref()?.0)
 }
 

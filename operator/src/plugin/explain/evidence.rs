@@ -23,8 +23,8 @@ pub struct Evidence {
     pub events: Vec<Event>,
     /// The PodGroups and Workloads that belong to it.
     pub gang: Vec<DynamicObject>,
-    /// The operator's Lease, where it could be read.
-    pub lease: Option<Lease>,
+    /// The Leases of operators that could be read, the one renewed last before the others: there may be one for each set of namespaces.
+    pub leases: Vec<Lease>,
     /// Last line of the logs of crashed pods, by name of the pod.
     pub last_lines: BTreeMap<String, String>,
 }
@@ -37,7 +37,7 @@ impl Evidence {
             pods: Vec::new(),
             events: Vec::new(),
             gang: Vec::new(),
-            lease: None,
+            leases: Vec::new(),
             last_lines: BTreeMap::new(),
         }
     }

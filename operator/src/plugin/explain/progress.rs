@@ -51,7 +51,7 @@ pub fn findings(evidence: &Evidence, now: Timestamp) -> Vec<Finding> {
             "raise spec.failurePolicy.maxRestarts, which may change while the job runs",
         ));
     }
-    findings.extend(deadline(evidence, now));
+    findings.extend(deadlines(evidence, now));
     findings
 }
 
@@ -70,20 +70,21 @@ impl Deadline {
     }
 }
 
-/// The deadline that ends the job soonest, when a tenth or less of it is left.
-fn deadline(evidence: &Evidence, now: Timestamp) -> Option<Finding> {
-    let both = [of_readiness(evidence, now), of_activity(evidence, now)];
-    let soonest = both.into_iter().flatten().min_by_key(Deadline::left)?;
-    let Deadline { field, limit, .. } = soonest;
-    (soonest.left() <= i64::try_from(limit / 10).unwrap_or(i64::MAX)).then(|| {
-        let or_later = if soonest.or_later { " or later" } else { "" };
+/// The deadline that ends the job soonest, when a tenth or less of it is left; beside it one that may do so sooner.
+fn deadlines(evidence: &Evidence, now: Timestamp) -> impl Iterator<Item = Finding> {
+    let both = [of_readiness(evidence, now), of_activity(evidence, now)]
+        .into_iter()
+        .flatten();
+    let near = both.filter(|deadline| deadline.left() <= i64::try_from(deadline.limit / 10).unwrap_or(i64::MAX));
+    let (bounds, known): (Vec<_>, Vec<_>) = near.partition(|deadline| deadline.or_later);
+    let soonest = known.into_iter().min_by_key(Deadline::left);
+    soonest.into_iter().chain(bounds).map(|deadline| {
+        let or_later = if deadline.or_later { " or later" } else { "" };
+        let (left, field) = (age::human(deadline.left()), deadline.field);
+        let limit = age::human_unsigned(deadline.limit);
         Finding::note(
             Cause::Deadline,
-            format!(
-                "The job fails in {}{or_later}, by spec.runPolicy.{field} ({}).",
-                age::human(soonest.left()),
-                age::human_unsigned(limit)
-            ),
+            format!("The job fails in {left}{or_later}, by spec.runPolicy.{field} ({limit})."),
             format!("raise spec.runPolicy.{field}, which may change while the job runs"),
         )
     })

@@ -329,22 +329,26 @@ fn engines_of_all_runners_give_the_same_samples() {
         completions(make, &requests)
     };
     let native = run(0);
+    let scores = |it: &Completion| it.prompt_logprobs.iter().flat_map(|it| it.to_vec()).collect::<Vec<_>>();
+    assert!(native.iter().flatten().any(|it| !scores(it).is_empty()));
+    assert!(native.iter().flatten().any(|it| !it.top_logprobs.is_empty()));
     for which in 1..4 {
-        for (own, native) in run(which).iter().flatten().zip(native.iter().flatten()) {
+        let own = run(which);
+        let counts = |of: &[Vec<Completion>]| of.iter().map(Vec::len).collect::<Vec<_>>();
+        assert_eq!((counts(&own), counts(&native)), (vec![3; 5], vec![3; 5]));
+        for (own, native) in own.iter().flatten().zip(native.iter().flatten()) {
             assert_eq!(own.tokens, native.tokens, "runner {which}");
             assert_eq!(own.finish_reason, native.finish_reason);
             let close = |a: &f32, b: &f32| (a - b).abs() < 1e-3;
+            assert_eq!(own.logprobs.len(), native.logprobs.len());
             assert!(own.logprobs.iter().zip(&native.logprobs).all(|(a, b)| close(a, b)));
             assert_eq!(own.top_logprobs.len(), native.top_logprobs.len());
-            for (own, native) in own
-                .top_logprobs
-                .iter()
-                .flatten()
-                .zip(native.top_logprobs.iter().flatten())
-            {
+            let tops = |it: &Completion| it.top_logprobs.concat();
+            assert_eq!(tops(own).len(), tops(native).len());
+            for (own, native) in tops(own).iter().zip(tops(native)) {
                 assert!(own.token == native.token && close(&own.logprob, &native.logprob));
             }
-            let scores = |it: &Completion| it.prompt_logprobs.iter().flat_map(|it| it.to_vec()).collect::<Vec<_>>();
+            assert_eq!(scores(own).len(), scores(native).len());
             for (own, native) in scores(own).iter().zip(scores(native)) {
                 assert!(own.rank == native.rank && close(&own.logprob, &native.logprob));
             }

@@ -43,7 +43,8 @@ async fn dead() -> String {
 fn options(urls: &[&String]) -> RemoteOptions {
     RemoteOptions {
         urls: urls.iter().map(|url| url.to_string()).collect(),
-        timeout: Duration::from_secs(5),
+        // For ordinary work on a busy machine: who waits for it sets its own.
+        timeout: Duration::from_secs(60),
         max_retries: 3,
         max_concurrency: 2,
         batch_size: 2,
@@ -239,24 +240,21 @@ async fn a_server_that_hangs_meets_the_deadline() {
         good(&query)
     })
     .await;
-    let short = RemoteOptions {
-        timeout: Duration::from_millis(200),
+    // Long enough for a call that does not hang.
+    let hanging_once = RemoteOptions {
+        timeout: Duration::from_secs(2),
         ..options(&[&url])
     };
-    assert_eq!(score(short.clone(), 1).await.unwrap().scores, numbers(1));
-    assert_eq!(calls.load(Ordering::SeqCst), 2);
+    assert_eq!(score(hanging_once, 1).await.unwrap().scores, numbers(1));
+    assert!(calls.load(Ordering::SeqCst) >= 2);
 
     let (url, _) = server(|_, _| std::future::pending()).await;
-    let error = score(
-        RemoteOptions {
-            urls: vec![url],
-            max_retries: 0,
-            ..short
-        },
-        1,
-    )
-    .await
-    .unwrap_err();
+    let short = RemoteOptions {
+        timeout: Duration::from_millis(200),
+        max_retries: 0,
+        ..options(&[&url])
+    };
+    let error = score(short, 1).await.unwrap_err();
     assert!(error.contains("no complete answer within 200ms"), "{error}");
 }
 
@@ -293,7 +291,7 @@ async fn a_dead_url_beside_a_living_one_costs_nothing_but_a_try() {
 
 #[tokio::test]
 async fn every_answer_counts_as_progress_and_a_server_that_is_asked_again_is_named() {
-    let (url, _) = server(|call, query| async move {
+    let (url, calls) = server(|call, query| async move {
         match call {
             1 => StatusCode::SERVICE_UNAVAILABLE.into_response(),
             2 => std::future::pending().await,
@@ -311,8 +309,15 @@ async fn every_answer_counts_as_progress_and_a_server_that_is_asked_again_is_nam
     tokio::time::sleep(Duration::from_millis(50)).await;
     let asked = std::time::Instant::now();
     let samples = samples(4);
-    let scoring = tokio::time::timeout(Duration::from_secs(1), remote.score(&samples));
-    assert!(scoring.await.is_err(), "the second batch hangs");
+    let hangs = async {
+        while calls.load(Ordering::SeqCst) < 3 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    tokio::select! {
+        _ = remote.score(&samples) => panic!("the second batch hangs"),
+        in_time = tokio::time::timeout(Duration::from_secs(50), hangs) => in_time.unwrap(),
+    }
     let report = live.report();
     assert!(report.seconds_since_progress < asked.elapsed().as_secs_f64());
     assert_eq!(report.waiting_for, url);
@@ -356,7 +361,7 @@ async fn a_connection_that_was_idle_is_left_to_the_server_that_may_be_closing_it
 #[tokio::test]
 async fn retry_after_is_obeyed_up_to_the_cap() {
     let (url, calls) = server(|call, query| async move {
-        let busy = [(RETRY_AFTER, if call == 0 { "0.02" } else { "3600" })];
+        let busy = [(RETRY_AFTER, if call == 0 { "0.2" } else { "3600" })];
         if call < 2 {
             (StatusCode::TOO_MANY_REQUESTS, busy).into_response()
         } else {
@@ -364,7 +369,16 @@ async fn retry_after_is_obeyed_up_to_the_cap() {
         }
     })
     .await;
-    assert_eq!(score(options(&[&url]), 1).await.unwrap().scores, numbers(1));
+    // Waits of its own would be a few milliseconds.
+    let options = RemoteOptions {
+        backoff_cap: Duration::from_millis(300),
+        ..options(&[&url])
+    };
+    let began = std::time::Instant::now();
+    let scoring = tokio::time::timeout(Duration::from_secs(60), score(options, 1));
+    let scores = scoring.await.expect("an hour is longer than the cap").unwrap();
+    assert!(began.elapsed() >= Duration::from_millis(200 + 300));
+    assert_eq!(scores.scores, numbers(1));
     assert_eq!(calls.load(Ordering::SeqCst), 3);
 }
 
@@ -468,22 +482,26 @@ async fn extra_logs_are_kept_for_every_sample() {
 }
 
 #[tokio::test]
-async fn calls_in_flight_are_bounded() {
+async fn as_many_calls_as_may_be_are_in_flight_and_no_more() {
     let in_flight = Arc::new((AtomicUsize::new(0), AtomicUsize::new(0)));
-    let counter = in_flight.clone();
+    let (counter, pair) = (in_flight.clone(), Arc::new(tokio::sync::Barrier::new(2)));
     let (url, _) = server(move |_, query| {
-        let counter = counter.clone();
+        let (counter, pair) = (counter.clone(), pair.clone());
         async move {
             let now = counter.0.fetch_add(1, Ordering::SeqCst) + 1;
             counter.1.fetch_max(now, Ordering::SeqCst);
+            pair.wait().await;
+            // A third that may not be here comes meanwhile.
             tokio::time::sleep(Duration::from_millis(10)).await;
             counter.0.fetch_sub(1, Ordering::SeqCst);
             good(&query)
         }
     })
     .await;
-    assert_eq!(score(options(&[&url]), 12).await.unwrap().scores, numbers(12));
-    assert!(in_flight.1.load(Ordering::SeqCst) <= 2);
+    let scoring = tokio::time::timeout(Duration::from_secs(50), score(options(&[&url]), 12));
+    let scores = scoring.await.expect("no two calls met").unwrap();
+    assert_eq!(scores.scores, numbers(12));
+    assert_eq!(in_flight.1.load(Ordering::SeqCst), 2);
 }
 
 #[tokio::test]

@@ -186,6 +186,21 @@ fn every_metric_and_stage_reaches_every_sink() {
 }
 
 #[test]
+fn without_tensorboard_nothing_is_written_for_it_and_the_rest_as_ever() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut config = config(Profile::Default);
+    config.telemetry.tensorboard = false;
+    let watched = Watched::new("run", 1).unwrap();
+    let mut recorder = Recorder::open(folder.path(), &config, watched, 9, 0, OutputMode::Quiet).unwrap();
+    recorder.step(&full(1)).unwrap();
+    recorder.evaluation(&evaluation_of(&["AIME24"])).unwrap();
+    recorder.settle().unwrap();
+    assert!(!recorder.dir().tensorboard().exists());
+    let steps = read_lines::<StepReport>(&recorder.dir().metrics()).unwrap().records;
+    assert_eq!(steps, [full(1)]);
+}
+
+#[test]
 fn a_profile_adds_the_tags_its_framework_has() {
     let cases = [
         (

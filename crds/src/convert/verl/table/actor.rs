@@ -136,21 +136,26 @@ pub const ROWS: &[Row] = &[
         "optimizer.minLearningRateRatio is its share of the learning rate: give min_lr / lr",
     ).off(&["0", "0.0"]),
     needless(&["actor_rollout_ref.actor.optim.total_training_steps"], "the schedule ends with the run"),
-    field(&["actor_rollout_ref.actor.optim.optimizer"], &[], One(&[("adamw", "")])),
-    nowhere(
+    // Megatron's `adam` decays the weights as AdamW does.
+    field(&["actor_rollout_ref.actor.optim.optimizer"], &[], One(&[("adamw", ""), ("adam", "")])),
+    computed(
         &["actor_rollout_ref.actor.optim.lr_decay_steps"],
+        &[],
         "the learning rate falls to the end of the run: a run of so many steps ends its schedule there",
     ),
-    nowhere(
+    computed(
         &["actor_rollout_ref.actor.optim.num_cycles"],
+        &[],
         "cosine is half a wave: the learning rate falls once, to the end of the run",
     ).off(&["0.5"]),
-    nowhere(
+    computed(
         &["actor_rollout_ref.actor.optim.lr_decay_ratio"],
+        &[],
         "the learning rate falls to the end of the run, not for a part of it",
     ).off(&["1", "1.0"]),
-    nowhere(
+    computed(
         &["actor_rollout_ref.actor.optim.lr_warmup_init", "actor_rollout_ref.actor.optim.lr_start"],
+        &[],
         "a warm-up begins at 0",
     ).off(&["0", "0.0"]),
     nowhere(
@@ -161,10 +166,23 @@ pub const ROWS: &[Row] = &[
         &["actor_rollout_ref.actor.optim.weight_decay_incr_style"],
         "the weight decay stays as it is (optimizer.weightDecay)",
     ).off(&["constant"]),
+    needless(
+        &["actor_rollout_ref.actor.optim.override_optimizer_config.optimizer_cpu_offload",
+          "actor_rollout_ref.actor.optim.override_optimizer_config.optimizer_offload_fraction",
+          "actor_rollout_ref.actor.optim.override_optimizer_config.overlap_cpu_optimizer_d2h_h2d",
+          "actor_rollout_ref.actor.optim.override_optimizer_config.use_torch_optimizer_for_cpu_offload",
+          "actor_rollout_ref.actor.optim.override_optimizer_config.use_precision_aware_optimizer",
+          "critic.optim.override_optimizer_config.optimizer_cpu_offload",
+          "critic.optim.override_optimizer_config.optimizer_offload_fraction",
+          "critic.optim.override_optimizer_config.overlap_cpu_optimizer_d2h_h2d",
+          "critic.optim.override_optimizer_config.use_torch_optimizer_for_cpu_offload",
+          "critic.optim.override_optimizer_config.use_precision_aware_optimizer"],
+        "says only where the optimizer's state lies",
+    ),
     nowhere(
         &["actor_rollout_ref.actor.optim.override_optimizer_config*"],
         "the optimizer is AdamW with the fields of optimizer, and nothing else",
-    ),
+    ).off(&["{}"]),
     needless(&["actor_rollout_ref.actor.optim.*"], "the optimizer is AdamW, with a schedule of one period"),
     needless(
         &["actor_rollout_ref.actor.use_dynamic_bsz", "actor_rollout_ref.actor.ppo_max_token_len_per_gpu",

@@ -126,8 +126,8 @@ pub const ROWS: &[Row] = &[
     computed(&["critic.optim.min_lr_ratio"], &["optimizer.minLearningRateRatio"], SHARED),
     computed(&["critic.optim.lr_warmup_steps"], &["optimizer.warmupUpdates"], SHARED),
     computed(&["critic.optim.lr_warmup_steps_ratio"], &["optimizer.warmupRatio"], SHARED),
-    field(&["critic.optim.optimizer"], &[], One(&[("adamw", "")])),
+    field(&["critic.optim.optimizer"], &[], One(&[("adamw", ""), ("adam", "")])),
     needless(&["critic.optim.total_training_steps"], "the schedule ends with the run"),
-    nowhere(&["critic.optim.*"], "actor and critic share these settings; the actor's are taken"),
+    nowhere(&["critic.optim.*"], "actor and critic share these settings; the actor's are taken").off(&["{}"]),
     needless(&["critic.*"], "the critic shares the actor's micro-batches and GPUs"),
 ];

@@ -30,9 +30,9 @@ fn a_job_that_no_operator_looks_at_says_what_became_of_the_operator() {
             "app.kubernetes.io/name=ppo-operator",
         ],
     );
-    evidence.lease = serde_json::from_value(
-        json!({"metadata": {"namespace": "ppo-system"}, "spec": {"holderIdentity": "ppo-operator-1",
-        "leaseDurationSeconds": 15, "renewTime": "2026-01-01T02:50:00.000000Z"}}),
+    evidence.leases = serde_json::from_value(
+        json!([{"metadata": {"namespace": "ppo-system"}, "spec": {"holderIdentity": "ppo-operator-1",
+        "leaseDurationSeconds": 15, "renewTime": "2026-01-01T02:50:00.000000Z"}}]),
     )
     .unwrap();
     says(
@@ -42,7 +42,7 @@ fn a_job_that_no_operator_looks_at_says_what_became_of_the_operator() {
     );
     unseen["metadata"]["creationTimestamp"] = json!("2026-01-01T02:59:55Z");
     evidence.job = serde_json::from_value(unseen).unwrap();
-    evidence.lease = None;
+    evidence.leases = Vec::new();
     assert_eq!(explain(&evidence, now()), [], "five seconds are not long");
 }
 
@@ -71,9 +71,9 @@ fn a_job_with_objects_of_its_own_has_an_operator_though_its_first_status_is_late
 #[test]
 fn an_old_lease_holds_no_job_up_whose_every_change_was_seen() {
     let mut evidence = evidence(job("Running"));
-    evidence.lease = serde_json::from_value(
-        json!({"metadata": {"namespace": "ppo-system"}, "spec": {"holderIdentity": "ppo-operator-1",
-        "leaseDurationSeconds": 15, "renewTime": "2026-01-01T02:50:00.000000Z"}}),
+    evidence.leases = serde_json::from_value(
+        json!([{"metadata": {"namespace": "ppo-system"}, "spec": {"holderIdentity": "ppo-operator-1",
+        "leaseDurationSeconds": 15, "renewTime": "2026-01-01T02:50:00.000000Z"}}]),
     )
     .unwrap();
     let findings = explain(&evidence, now());

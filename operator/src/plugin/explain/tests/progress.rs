@@ -100,22 +100,22 @@ fn used_up_restarts_and_near_deadlines_are_notes() {
 }
 
 /// The Lease of an operator that acts since then.
-fn held(since: &str) -> Option<Lease> {
+fn held(since: &str) -> Vec<Lease> {
     serde_json::from_value(
-        json!({"metadata": {"namespace": "ppo-system"}, "spec": {"holderIdentity": "ppo-operator-1",
-        "leaseDurationSeconds": 15, "acquireTime": since, "renewTime": "2026-01-01T02:59:59.000000Z"}}),
+        json!([{"metadata": {"namespace": "ppo-system"}, "spec": {"holderIdentity": "ppo-operator-1",
+        "leaseDurationSeconds": 15, "acquireTime": since, "renewTime": "2026-01-01T02:59:59.000000Z"}}]),
     )
     .unwrap()
 }
 
 /// What is said of the deadline of a job that has wanted its pods for ten minutes, and may for ten and a half.
-fn of_deadline(conditions: &Value, lease: Option<Lease>) -> Option<String> {
+fn of_deadline(conditions: &Value, leases: Vec<Lease>) -> Option<String> {
     let mut waits = job("Initializing");
     waits["status"]["activeSince"] = json!("2026-01-01T02:50:00Z");
     waits["status"]["conditions"] = conditions.clone();
     waits["spec"]["runPolicy"] = json!({"preRunningDeadlineSeconds": 630});
     let mut evidence = evidence(waits);
-    evidence.lease = lease;
+    evidence.leases = leases;
     let findings = explain(&evidence, now());
     let found = findings.into_iter().find(|finding| finding.cause == Cause::Deadline);
     found.map(|finding| finding.what)
@@ -131,8 +131,13 @@ fn the_time_for_readiness_counts_from_when_the_operator_began_that_acts_now() {
     );
     assert_eq!(of_deadline(&none, held("2026-01-01T02:55:00.000000Z")), None);
     // Nobody knows when it began: no sooner than then.
-    let sooner = of_deadline(&none, None).unwrap();
-    assert!(sooner.starts_with("The job fails in 30s or later, "), "{sooner}");
+    let mut given_up = held("2026-01-01T02:40:00.000000Z");
+    given_up[0].spec.as_mut().unwrap().holder_identity = Some(String::new());
+    let two = [held("2026-01-01T02:40:00.000000Z"), held("2026-01-01T02:55:00.000000Z")].concat();
+    for leases in [Vec::new(), given_up, two] {
+        let sooner = of_deadline(&none, leases).unwrap();
+        assert!(sooner.starts_with("The job fails in 30s or later, "), "{sooner}");
+    }
 }
 
 #[test]
@@ -145,17 +150,22 @@ fn the_time_for_readiness_counts_from_when_the_roles_were_lost_and_not_while_the
 }
 
 #[test]
-fn of_two_deadlines_the_one_that_comes_first_is_told() {
+fn of_two_deadlines_the_one_that_comes_first_is_told_and_one_that_may_come_later_beside_it() {
     let mut waits = job("Initializing");
     waits["spec"]["runPolicy"] = json!({"preRunningDeadlineSeconds": 122, "activeDeadlineSeconds": 121});
-    let findings = explain(&evidence(waits), now());
-    let told: Vec<&str> = findings
-        .iter()
-        .filter(|finding| finding.cause == Cause::Deadline)
-        .map(|finding| finding.what.as_str())
-        .collect();
-    assert_eq!(
-        told,
-        ["The job fails in 1s, by spec.runPolicy.activeDeadlineSeconds (2m1s)."]
+    let told = |leases: Vec<Lease>| -> Vec<String> {
+        let mut evidence = evidence(waits.clone());
+        evidence.leases = leases;
+        let findings = explain(&evidence, now()).into_iter();
+        findings
+            .filter(|finding| finding.cause == Cause::Deadline)
+            .map(|finding| finding.what)
+            .collect()
+    };
+    let (first, second) = (
+        "The job fails in 1s, by spec.runPolicy.activeDeadlineSeconds (2m1s).",
+        "The job fails in 2s or later, by spec.runPolicy.preRunningDeadlineSeconds (2m2s).",
     );
+    assert_eq!(told(held("2026-01-01T02:40:00.000000Z")), [first]);
+    assert_eq!(told(Vec::new()), [first, second]);
 }

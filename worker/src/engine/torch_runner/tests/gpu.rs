@@ -260,7 +260,10 @@ fn heads_and_blocks_of_all_sizes_are_the_operators() {
 #[ignore = "needs a GPU: make test-gpu"]
 fn our_kernels_give_what_the_operators_do() {
     let (ours, theirs) = (draws_in_graphs::<true>(), draws_in_graphs::<false>());
+    let (mut all, mut alike) = (0, 0);
     for ((ours, drawn), (theirs, wanted)) in ours.iter().zip(&theirs) {
+        assert_eq!(ours.len(), theirs.len());
+        assert_eq!(drawn.drawn.len(), wanted.drawn.len());
         let scale = theirs.iter().fold(0f32, |most, logit| most.max(logit.abs()));
         let error = ours.iter().zip(theirs).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
         assert!(error < 0.02 * scale, "{error} of {scale}");
@@ -270,15 +273,14 @@ fn our_kernels_give_what_the_operators_do() {
             .flatten()
             .zip(wanted.drawn.iter().flatten())
             .filter(|(a, b)| a.token == b.token);
-        assert!(
-            same.clone().count() * 10 >= 9 * wanted.drawn.len() - 9,
-            "{drawn:?} {wanted:?}"
-        );
+        (all, alike) = (all + wanted.drawn.len(), alike + same.clone().count());
         assert!(
             same.into_iter()
                 .all(|(a, b)| (a.logprob - b.logprob).abs() < 0.02 * scale)
         );
     }
+    // Rounding may decide a draw, but few of them.
+    assert!(all > 0 && alike * 10 >= 9 * all, "{alike} of {all}");
 }
 
 #[test]
