@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::Instant;
 
 use anyhow::{Context, Result};
-use ppo_worker::model::{Decoder, ModelConfig, TokenBatch, Weights, token_logprobs};
+use ppo_worker::model::{Decoder, ModelConfig, Targets, TokenBatch, Weights, token_logprobs};
 use tch::{Kind, Tensor};
 
 fn main() -> Result<()> {
@@ -57,7 +57,7 @@ fn main() -> Result<()> {
     for _ in 0..5 {
         let start = Instant::now();
         let hidden = decoder.hidden_of(&batch, &rows)?;
-        let loss = -token_logprobs(&decoder, &hidden, &targets, 1.0, None)?
+        let loss = -token_logprobs(&decoder, &hidden, Targets::of(&targets)?, 1.0, None)?
             .logprobs
             .mean(Kind::Float);
         let middle = Instant::now();
