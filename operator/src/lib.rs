@@ -26,6 +26,8 @@ pub mod reports;
 pub mod run;
 pub mod served;
 pub mod settings;
+#[cfg(test)]
+mod smallest_job;
 pub mod snapshot;
 pub mod status;
 pub mod watches;

@@ -202,28 +202,19 @@ where
 #[cfg(test)]
 mod tests {
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-    use ppo_crds::PpoJob;
     use serde_json::json;
 
     use super::*;
     use crate::ledger::Ledger;
+    use crate::smallest_job::smallest_job;
 
     fn at(seconds: i64) -> Timestamp {
         Timestamp::from_second(seconds).unwrap()
     }
 
-    fn job(run_policy: Value) -> Job {
-        let object = json!({
-            "apiVersion": "ppojob.dev/v1alpha1", "kind": "PpoJob", "metadata": {"name": "a", "namespace": "n", "uid": "12345678-9"},
-            "spec": {"model": {"policy": {"path": "/m"}}, "prompts": {"source": {"path": "/p.jsonl"}},
-                "algorithm": {"kl": {"coef": 0.0}}, "roles": {"reward": {"rules": [{"json": {}}]}}, "runPolicy": run_policy},
-        });
-        Job::of(&serde_json::from_value::<PpoJob>(object).unwrap())
-    }
-
     #[test]
     fn a_job_deletes_itself_when_its_time_after_the_end_is_over_and_not_before() {
-        let limited = job(json!({"ttlSecondsAfterFinished": 60}));
+        let limited = smallest_job(&json!({"ttlSecondsAfterFinished": 60}));
         let finished = PpoJobStatus {
             completion_time: Some(Time(at(1000))),
             ..PpoJobStatus::default()
@@ -243,7 +234,7 @@ mod tests {
         assert_eq!(look(&limited, Intent::Ended, 1060), (Some(true), None));
         assert_eq!(look(&limited, Intent::Run, 1060), (None, None), "it has not ended");
         assert_eq!(
-            look(&job(json!({})), Intent::Ended, 1_000_000),
+            look(&smallest_job(&json!({})), Intent::Ended, 1_000_000),
             (None, None),
             "it stays"
         );

@@ -65,22 +65,13 @@ mod tests {
     use std::sync::Arc;
 
     use k8s_openapi::jiff::Timestamp;
-    use ppo_crds::PpoJob;
     use serde_json::{Value, json};
 
     use super::*;
     use crate::gang::Gang;
     use crate::lifecycle::first_obstacle;
+    use crate::smallest_job::smallest_job;
     use crate::world::{Children, Life, SeenPod};
-
-    fn job() -> Job {
-        let object = json!({
-            "apiVersion": "ppojob.dev/v1alpha1", "kind": "PpoJob", "metadata": {"name": "a", "namespace": "n", "uid": "12345678-9"},
-            "spec": {"model": {"policy": {"path": "/m"}}, "prompts": {"source": {"path": "/p.jsonl"}},
-                     "algorithm": {"kl": {"coef": 0.0}}, "roles": {"reward": {"rules": [{"json": {}}]}}},
-        });
-        Job::of(&serde_json::from_value::<PpoJob>(object).unwrap())
-    }
 
     /// A ready pod that is ending since 8:00:00, with a minute's grace; of `more` in its metadata.
     fn pod(role: &str, index: u32, more: &Value) -> PodView {
@@ -110,7 +101,7 @@ mod tests {
     }
 
     fn said(pods: impl IntoIterator<Item = PodView>) -> Option<String> {
-        first_obstacle(&job(), &seen(pods))
+        first_obstacle(&smallest_job(&json!({})), &seen(pods))
     }
 
     #[test]

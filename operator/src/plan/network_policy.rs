@@ -78,7 +78,6 @@ mod tests {
 
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
     use k8s_openapi::jiff::Timestamp;
-    use ppo_crds::PpoJob;
     use ppo_crds::status::PpoJobStatus;
     use serde_json::{Value, json};
 
@@ -88,22 +87,14 @@ mod tests {
     use crate::lifecycle::{Decision, Intent};
     use crate::plan::objects;
     use crate::settings::PodSettings;
+    use crate::smallest_job::smallest_job;
     use crate::world::Children;
-
-    fn job() -> Job {
-        let object = json!({
-            "apiVersion": "ppojob.dev/v1alpha1", "kind": "PpoJob", "metadata": {"name": "a", "namespace": "n", "uid": "12345678-9"},
-            "spec": {"model": {"policy": {"path": "/m"}}, "prompts": {"source": {"path": "/p.jsonl"}},
-                "algorithm": {"kl": {"coef": 0.0}}, "roles": {"reward": {"rules": [{"json": {}}]}}},
-        });
-        Job::of(&serde_json::from_value::<PpoJob>(object).unwrap())
-    }
 
     #[test]
     fn a_jobs_pods_are_reached_by_each_other_on_every_port_and_by_scrapers_on_the_metrics_port_alone() {
         let spec = |namespaces: &[&str]| {
             let namespaces = namespaces.iter().map(|name| (*name).to_owned()).collect();
-            let (kind, policy) = desired(&job(), &Scrapers { namespaces });
+            let (kind, policy) = desired(&smallest_job(&json!({})), &Scrapers { namespaces });
             assert_eq!(kind, Kind::NetworkPolicy);
             policy.data
         };
@@ -122,7 +113,7 @@ mod tests {
 
     #[test]
     fn where_there_are_to_be_no_policies_one_that_is_there_goes_and_once() {
-        let (job, on) = (job(), PodSettings::default());
+        let (job, on) = (smallest_job(&json!({})), PodSettings::default());
         let off = PodSettings {
             network_policies: None,
             ..on.clone()

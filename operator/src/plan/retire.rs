@@ -85,26 +85,17 @@ fn delete(pod: &PodView, grace_seconds: Option<u32>) -> Action {
 mod tests {
     use std::sync::Arc;
 
-    use ppo_crds::PpoJob;
     use ppo_crds::status::PpoJobStatus;
-    use serde_json::{Value, json};
+    use serde_json::json;
 
     use super::*;
     use crate::gang::Gang;
     use crate::ledger::Ledger;
+    use crate::smallest_job::smallest_job;
     use crate::world::{Children, SeenPod};
 
     fn at(seconds: i64) -> Timestamp {
         Timestamp::from_second(seconds).unwrap()
-    }
-
-    fn job(run_policy: Value) -> Job {
-        let object = json!({
-            "apiVersion": "ppojob.dev/v1alpha1", "kind": "PpoJob", "metadata": {"name": "a", "namespace": "n", "uid": "12345678-9"},
-            "spec": {"model": {"policy": {"path": "/m"}}, "prompts": {"source": {"path": "/p.jsonl"}},
-                "algorithm": {"kl": {"coef": 0.0}}, "roles": {"reward": {"rules": [{"json": {}}]}}, "runPolicy": run_policy},
-        });
-        Job::of(&serde_json::from_value::<PpoJob>(object).unwrap())
     }
 
     /// A world with the job's engine, on the node `one`.
@@ -137,7 +128,7 @@ mod tests {
 
     #[test]
     fn a_pod_is_deleted_by_force_only_on_a_lost_node_and_half_a_minute_after_its_grace() {
-        let job = job(json!({}));
+        let job = smallest_job(&json!({}));
         let mut seen = seen(Some(at(1000)), "Running");
         let look = |seen: &Snapshot, now: i64| done(&job, Intent::Suspend, seen, now);
         // Its processes may still be saving what they have.
@@ -153,7 +144,7 @@ mod tests {
     #[test]
     fn of_a_job_that_has_ended_those_pods_go_that_its_policy_names() {
         let going = |policy: &str, phase: &str| {
-            let job = job(json!({"cleanPodPolicy": policy}));
+            let job = smallest_job(&json!({"cleanPodPolicy": policy}));
             let (graces, _) = done(&job, Intent::Ended, &seen(None, phase), 0);
             assert!(graces.iter().all(Option::is_none), "{policy}: never by force");
             !graces.is_empty()
