@@ -15,16 +15,21 @@ use ppo_crds::report::exit_code;
 use serde_json::{Value, json};
 use worker::{Bench, Running, finish, output, signal, text, wait_for, with_another_weight};
 
-#[test]
-fn roles_in_processes_of_their_own_train_to_the_bits_of_one_process_at_the_same_temperature() {
-    let mut pods = Pods::new(json!({"generation": {"temperature": 0.7}}));
+/// Two engines, a reference and an actor train to the bits of one process; the first step's numbers.
+fn first_of_the_same_bits(patch: Value) -> Value {
+    let mut pods = Pods::new(patch);
     pods.engine();
     pods.engine();
     pods.reference();
     let done = finish(pods.actor(1));
     assert!(done.status.success(), "{}", text(&done.stderr));
     pods.check_bits();
-    let first = &pods.bench.metrics("pods/checkpoints")[0];
+    pods.bench.metrics("pods/checkpoints").remove(0)
+}
+
+#[test]
+fn roles_in_processes_of_their_own_train_to_the_bits_of_one_process_at_the_same_temperature() {
+    let first = first_of_the_same_bits(json!({"generation": {"temperature": 0.7}}));
     for name in ["kl", "logprob_difference_max"] {
         assert!(first[name].as_f64().unwrap().abs() < 1e-4, "{name}: {first}");
     }
@@ -34,14 +39,7 @@ fn roles_in_processes_of_their_own_train_to_the_bits_of_one_process_at_the_same_
 fn so_they_do_where_nothing_of_generation_is_at_its_default() {
     let generation = json!({"temperature": 0.7, "topK": 8, "topP": 0.9, "minP": 0.02, "minNewTokens": 2, "stop": ["1"],
                             "stopTokenIds": [5]});
-    let mut pods = Pods::new(json!({"generation": generation}));
-    pods.engine();
-    pods.engine();
-    pods.reference();
-    let done = finish(pods.actor(1));
-    assert!(done.status.success(), "{}", text(&done.stderr));
-    pods.check_bits();
-    let first = &pods.bench.metrics("pods/checkpoints")[0];
+    let first = first_of_the_same_bits(json!({"generation": generation}));
     assert!(first["response_length_min"].as_f64().unwrap() >= 2.0, "{first}");
 }
 
