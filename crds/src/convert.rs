@@ -6,12 +6,14 @@
 mod adapter;
 mod arguments;
 mod arithmetic;
+mod cluster;
 mod config_file;
 mod correction;
 mod critic;
 mod dialect;
 mod draft;
 mod dynamic;
+mod families;
 mod final_answer;
 mod held_out;
 mod known;
@@ -45,11 +47,11 @@ use shell::Word;
 /// What became of a command line.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Conversion {
-    /// The job; it is valid.
+    /// The job; it is valid on this machine.
     pub job: PpoJob,
     /// Its manifest, with a comment for each field and each flag that is not in it.
     pub manifest: String,
-    /// What is not in the manifest, and what must be replaced in it.
+    /// What is not in the manifest, what must be replaced in it, and what a cluster would refuse of it.
     pub notes: Vec<Note>,
 }
 
@@ -204,8 +206,10 @@ pub fn convert_with_files(
     (dialect.finish)(&mut draft)?;
     draft.set("algorithm.profile", framework.word(), "whose conventions apply");
     complete(&mut draft);
+    families::tell(&mut draft);
     let name = name(framework, &draft);
     let job = fit(&mut draft, &name)?;
+    cluster::tell(&mut draft, &job);
     let mut notes = draft.notes.clone();
     notes.sort_by_key(|note| note.kind);
     Ok(Conversion {

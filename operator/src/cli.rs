@@ -1,6 +1,6 @@
 //! The command line.
 
-use std::io::Write as _;
+use std::io::{IsTerminal as _, Write as _};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -328,8 +328,11 @@ async fn ask(client: &reqwest::Client, url: &str, deadline: Duration) -> anyhow:
 
 fn log(format: LogFormat) {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info,kube=warn"));
+    // A collector of logs would keep the colours' escapes, and find no level behind them.
+    let colours = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)
+        .with_ansi(colours)
         // It would tell of a line that cannot be written where that cannot be written either, and panic.
         .log_internal_errors(false)
         .with_writer(std::io::stderr);

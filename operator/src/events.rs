@@ -1,4 +1,4 @@
-//! Events: one for every change of phase, and one for every decision.
+//! Events: one for every change of phase, one for every decision, and one for all that a job waits for in vain.
 
 pub use recorders::Recorders;
 
@@ -12,6 +12,7 @@ use ppo_crds::status::{Phase, PpoJobStatus};
 
 use crate::condition::{get, kind};
 use crate::context::Context;
+use crate::gang::stuck;
 use crate::reconcile::Subject;
 use crate::world::JobKey;
 
@@ -73,22 +74,30 @@ fn events(before: &PpoJobStatus, after: &PpoJobStatus, notes: &[String]) -> Vec<
             Phase::Failed | Phase::Restarting => EventType::Warning,
             _ => EventType::Normal,
         };
-        events.push(event(&format!("{phase:?}"), kind, &words(after, phase)));
+        events.push(event(&format!("{phase:?}"), kind, said(after, behind(phase))));
+    }
+    // The phase stays Queued whatever it waits for.
+    if let Some(reason) = stuck::reason(after).filter(|reason| stuck::reason(before) != Some(*reason)) {
+        events.push(event(reason, EventType::Warning, said(after, kind::GANG_SCHEDULED)));
     }
     events
 }
 
-/// What the condition behind a phase says.
-fn words(status: &PpoJobStatus, phase: Phase) -> String {
-    let condition = match phase {
+/// The condition behind a phase.
+fn behind(phase: Phase) -> &'static str {
+    match phase {
         Phase::Pending => kind::ACCEPTED,
         Phase::Queued | Phase::Scheduling => kind::GANG_SCHEDULED,
         Phase::Initializing | Phase::Running | Phase::Restarting => kind::ROLES_READY,
         Phase::Suspended => kind::SUSPENDED,
         Phase::Succeeded => kind::COMPLETE,
         Phase::Failed => kind::FAILED,
-    };
-    get(&status.conditions, condition).map_or_else(String::new, |condition| condition.message.clone())
+    }
+}
+
+/// What a condition says.
+fn said<'a>(status: &'a PpoJobStatus, condition: &str) -> &'a str {
+    get(&status.conditions, condition).map_or("", |condition| condition.message.as_str())
 }
 
 fn event(reason: &str, type_: EventType, note: &str) -> Event {
@@ -98,5 +107,56 @@ fn event(reason: &str, type_: EventType, note: &str) -> Event {
         note: Some(note[..note.floor_char_boundary(LONGEST)].to_string()),
         action: "Reconcile".into(),
         secondary: None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    /// A job of that phase whose gang is not complete.
+    fn waits(phase: &str, reason: &str, message: &str) -> PpoJobStatus {
+        let gang = json!({"type": "GangScheduled", "status": "False", "reason": reason, "message": message,
+            "lastTransitionTime": "2026-01-01T00:00:00Z"});
+        serde_json::from_value(json!({"phase": phase, "conditions": [gang]})).unwrap()
+    }
+
+    /// Type, reason and note of each event of a change.
+    fn told(before: &PpoJobStatus, after: &PpoJobStatus) -> Vec<Value> {
+        let events = events(before, after, &[]).into_iter();
+        let shown = |event: Event| json!([format!("{:?}", event.type_), event.reason, event.note]);
+        events.map(shown).collect()
+    }
+
+    #[test]
+    fn what_a_job_waits_for_in_vain_is_a_warning_once_for_each_reason() {
+        let none = PpoJobStatus::default();
+        let missing = waits("Queued", "GangSchedulerMissing", "install Kueue");
+        let first = [
+            json!(["Normal", "Queued", "install Kueue"]),
+            json!(["Warning", "GangSchedulerMissing", "install Kueue"]),
+        ];
+        assert_eq!(told(&none, &missing), first);
+        // Its kind is served now, and its controller does not run.
+        let silent = waits("Queued", "SchedulerSilent", "does its controller run?");
+        let second = [json!(["Warning", "SchedulerSilent", "does its controller run?"])];
+        assert_eq!(told(&missing, &silent), second);
+        assert_eq!(told(&silent, &silent), [] as [Value; 0]);
+        let reworded = waits("Queued", "SchedulerSilent", "does the webhook's pod run?");
+        assert_eq!(told(&silent, &reworded), [] as [Value; 0]);
+        // Quota comes back by itself.
+        let queued = waits("Queued", "Pending", "waits for quota");
+        assert_eq!(told(&silent, &queued), [] as [Value; 0]);
+        assert_eq!(told(&queued, &silent).len(), 1);
+    }
+
+    #[test]
+    fn a_scheduler_that_says_nothing_of_pods_is_a_warning_in_whatever_phase() {
+        let placed = waits("Scheduling", "WaitsForNodes", "0 of 5 pods have nodes");
+        let silent = waits("Scheduling", "SchedulerSilent", "does it run?");
+        let warning = [json!(["Warning", "SchedulerSilent", "does it run?"])];
+        assert_eq!(told(&placed, &silent), warning);
     }
 }

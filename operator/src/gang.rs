@@ -6,6 +6,7 @@ mod kueue;
 mod members;
 mod native;
 mod silence;
+pub mod stuck;
 mod volcano;
 
 use std::collections::BTreeSet;

@@ -14,7 +14,7 @@ use ppo_crds::spec::Role;
 use ppo_crds::status::PpoJobStatus;
 
 use crate::condition::Truth;
-use crate::gang::Admission;
+use crate::gang::{Admission, stuck};
 use crate::job::Job;
 use crate::ledger::Ledger;
 use crate::snapshot::Snapshot;
@@ -119,7 +119,7 @@ fn admitted(job: &Job, mut ledger: Ledger, seen: &Snapshot, now: Timestamp) -> D
         // Pods that its gang scheduler placed run on without it.
         Admission::Missing(_) if ledger.status.active_since.is_some() => {}
         Admission::Missing(why) => {
-            let mut decision = Decision::of(ledger, Intent::Queue(Truth::no("GangSchedulerMissing", why)));
+            let mut decision = Decision::of(ledger, Intent::Queue(Truth::no(stuck::GANG_SCHEDULER_MISSING, why)));
             // Nothing tells when it is installed.
             if let Ok(again) = now.checked_add(LOOK_FOR_GANGS) {
                 decision.wake_at(again);

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use ppo_crds::status::{Phase, PpoJobStatus};
 use prometheus::{Encoder, GaugeVec, Histogram, IntCounterVec, IntGauge, IntGaugeVec, TextEncoder};
 
+use crate::gang::stuck;
 use crate::job::Job;
 use crate::reconcile::Error;
 use crate::snapshot::Snapshot;
@@ -34,6 +35,7 @@ pub struct Metrics {
     writes: IntCounterVec,
     cached: IntGaugeVec,
     phase: IntGaugeVec,
+    waiting: IntGaugeVec,
     role_pods: IntGaugeVec,
     role_gpus: IntGaugeVec,
     restarts: IntGaugeVec,
@@ -61,6 +63,8 @@ const PHASES: [Phase; 9] = [
     Phase::Succeeded,
     Phase::Failed,
 ];
+/// The reason of a job that waits for nothing in vain.
+const NO_REASON: &str = "";
 
 impl Metrics {
     /// All of them, at zero.
@@ -97,6 +101,11 @@ impl Metrics {
             )?,
             cached: all.gauges("ppo_operator_cached_objects", "Objects remembered", &["kind"])?,
             phase: all.of_jobs("ppojob_phase", "1 for the job's present phase", &[Label::Phase])?,
+            waiting: all.of_jobs(
+                "ppojob_waiting",
+                "1, with the reason, while the job waits for what does not come by itself",
+                &[Label::Reason],
+            )?,
             role_pods: all.of_jobs("ppojob_role_pods", "Pods of a role", &[Label::Role, Label::State])?,
             restarts: all.of_jobs("ppojob_restarts", "Restarts of a role that count", &[Label::Role])?,
             role_gpus: all.of_jobs(
@@ -147,6 +156,18 @@ impl Metrics {
                 true => self.phase.with_label_values(&labels).set(1),
                 // Only the present phase has a series.
                 false => drop(self.phase.remove_label_values(&labels)),
+            }
+        }
+        let waits_for = stuck::reason(status).unwrap_or(NO_REASON);
+        for reason in reasons() {
+            let labels = [job[0], job[1], reason];
+            match reason == waits_for {
+                // Of a job that waits for nothing there is a 0: an alert on a series that is nowhere may be misspelt.
+                true => self
+                    .waiting
+                    .with_label_values(&labels)
+                    .set((reason != NO_REASON).into()),
+                false => drop(self.waiting.remove_label_values(&labels)),
             }
         }
         for role in &status.roles {
@@ -245,6 +266,11 @@ impl Metrics {
 fn wants_pods(status: &PpoJobStatus) -> bool {
     let none = |phase: Phase| phase.is_finished() || matches!(phase, Phase::Queued | Phase::Suspended);
     !status.phase.is_some_and(none)
+}
+
+/// Everything that the label of a wait can be.
+fn reasons() -> impl Iterator<Item = &'static str> {
+    stuck::REASONS.into_iter().chain([NO_REASON])
 }
 
 /// What there is to know of a metric.

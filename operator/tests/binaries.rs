@@ -46,6 +46,21 @@ fn an_operator_without_a_cluster_ends_and_says_what_it_looked_for() {
 }
 
 #[test]
+fn a_log_that_no_terminal_shows_is_plain_text() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ppo-operator"));
+    // kube tells where it looks for a cluster.
+    let logging = command
+        .args(["run", "--http-address", "127.0.0.1:0", "--log-format", "text"])
+        .env("KUBECONFIG", "/nonexistent")
+        .env("RUST_LOG", "trace")
+        .env_remove("NO_COLOR")
+        .env_remove("KUBERNETES_SERVICE_HOST");
+    let said = text(&logging.output().unwrap().stderr);
+    assert!(said.contains("TRACE"), "{said}");
+    assert!(!said.contains('\u{1b}'), "{said:?}");
+}
+
+#[test]
 fn kubectl_ppo_plans_a_file_without_a_cluster() {
     let planned = kubectl_ppo(&["plan", "-f", "configs/math-rloo-8gpu.yaml"]);
     assert!(planned.status.success(), "{}", text(&planned.stderr));

@@ -75,8 +75,11 @@ fn seen(phase: &str) -> Value {
 async fn create_pod(namespace: &Namespace<'_>, job: &str, role: &str, index: u32) {
     let labels = json!({"app.kubernetes.io/name": "ppojob", "ppojob.dev/job": job, "ppojob.dev/role": role,
                         "ppojob.dev/index": index.to_string()});
+    let uid = namespace.api::<PpoJob>().get(job).await.unwrap().metadata.uid;
+    let owner =
+        json!({"apiVersion": "ppojob.dev/v1alpha1", "kind": "PpoJob", "name": job, "uid": uid, "controller": true});
     let pod: Pod = from_value(json!({
-        "metadata": {"name": format!("{job}-{role}-{index}"), "labels": labels},
+        "metadata": {"name": format!("{job}-{role}-{index}"), "labels": labels, "ownerReferences": [owner]},
         "spec": {"restartPolicy": "Never", "containers": [{"name": "worker", "image": "worker:test",
             "resources": {"limits": {"nvidia.com/gpu": "8"}}}]},
     }))

@@ -282,7 +282,7 @@ fn the_micro_batch_size_changes_nothing_but_rounding() {
 }
 
 #[test]
-fn every_estimator_and_profile_trains() {
+fn every_estimator_trains_under_every_profile() {
     let bench = Bench::new();
     let estimators = [
         "gae",
@@ -293,8 +293,8 @@ fn every_estimator_and_profile_trains() {
         "reinforcePlusPlusBaseline",
     ];
     let profiles = ["default", "openrlhf", "verl", "trl", "alpacafarm"];
-    let estimators = estimators.map(|estimator| (estimator, "default"));
-    for (estimator, profile) in estimators.into_iter().chain(profiles.map(|profile| ("gae", profile))) {
+    let under = |profile| estimators.map(|estimator| (estimator, profile));
+    for (estimator, profile) in profiles.into_iter().flat_map(under) {
         let algorithm = json!({"profile": profile, "advantage": {"estimator": estimator}, "kl": {"coef": 0.05}});
         bench.manifest("job.yaml", json!({"steps": 2, "algorithm": algorithm}));
         let run_dir = format!("{estimator}-{profile}");
@@ -394,31 +394,52 @@ fn a_reward_server_gives_the_run_that_its_rules_give_in_process() {
     bench.manifest("rules.yaml", json!({"algorithm": rloo, "steps": 3}));
     bench.run("rules.yaml", "rules");
 
-    let mut command = bench.command(["reward", "-f", "rules.yaml", "--listen", "127.0.0.1:0"]);
-    let mut server = Running::start(&mut command);
-    let said = server.said("http://");
-    let url = said
-        .split_whitespace()
-        .find(|word| word.starts_with("http://"))
-        .unwrap()
-        .to_owned();
-    let reward = json!({"rules": null, "remote": {"urls": [url]}});
-    bench.manifest(
-        "remote.yaml",
-        json!({"algorithm": rloo, "steps": 3, "roles": {"reward": reward}}),
-    );
+    let (mut server, url) = reward_server(&bench);
+    let remote = |steps: u64, remote: Value| {
+        let reward = json!({"rules": null, "remote": remote});
+        bench.manifest(
+            "remote.yaml",
+            json!({"algorithm": rloo, "steps": steps, "roles": {"reward": reward}}),
+        );
+    };
+    remote(3, json!({"urls": [url]}));
     bench.run("remote.yaml", "remote");
-    signal(&server, "-TERM");
-    let ended = server.ended("the reward server");
-    assert!(ended.success(), "{ended}");
+    end(&mut server);
     check_same_files(&bench.last_state("rules", 3), &bench.last_state("remote", 3));
 
-    let failed = bench.worker(["run", "-f", "remote.yaml", "--run-dir", "dead"]);
+    // It goes on with the cure that the error gives.
+    remote(5, json!({"urls": [url], "maxRetries": 0}));
+    let failed = bench.worker(["run", "-f", "remote.yaml", "--run-dir", "remote"]);
     let words = text(&failed.stderr);
     assert!(
         !failed.status.success() && words.contains(&url),
         "a server that is gone is named: {words}"
     );
+    let (mut server, elsewhere) = reward_server(&bench);
+    remote(5, json!({"urls": [elsewhere], "maxRetries": 3, "timeoutSeconds": 30}));
+    bench.run("remote.yaml", "remote");
+    end(&mut server);
+    let events = std::fs::read_to_string(bench.path("remote/events.jsonl")).unwrap();
+    assert!(events.contains("roles.reward.remote.urls are others"), "{events}");
+    bench.manifest("rules.yaml", json!({"algorithm": rloo, "steps": 5}));
+    bench.run("rules.yaml", "rules");
+    check_same_files(&bench.last_state("rules", 5), &bench.last_state("remote", 5));
+}
+
+/// A server of the rules of `rules.yaml`, and its address.
+fn reward_server(bench: &Bench) -> (Running, String) {
+    let mut command = bench.command(["reward", "-f", "rules.yaml", "--listen", "127.0.0.1:0"]);
+    let mut server = Running::start(&mut command);
+    let said = server.said("http://");
+    let url = said.split_whitespace().find(|word| word.starts_with("http://"));
+    let url = url.unwrap().to_owned();
+    (server, url)
+}
+
+fn end(server: &mut Running) {
+    signal(server, "-TERM");
+    let ended = server.ended("the reward server");
+    assert!(ended.success(), "{ended}");
 }
 
 #[test]
@@ -521,13 +542,89 @@ fn get(address: &str, path: &str) -> String {
 fn a_manifest_full_of_mistakes_is_refused_with_all_of_them_at_once() {
     let bench = Bench::new();
     let illegal = repository().join("configs/illegal.yaml");
-    for command in ["run", "plan"] {
+    let refused = |command: &str| {
         let refused = bench.worker([command, "-f", illegal.to_str().unwrap()]);
-        assert_eq!(refused.status.code(), Some(2));
-        let words = text(&refused.stderr);
-        assert!(words.matches("spec.").count() >= 5, "{words}");
+        assert_eq!(refused.status.code(), Some(2), "{command}");
+        text(&refused.stderr)
+    };
+    let all = include_str!("illegal.txt");
+    let words = refused("run");
+    assert!(words.ends_with(all), "{words}");
+    // One with a claim is planned for a cluster, where it is right and a relative path is not.
+    let words = refused("plan");
+    assert!(words.contains("\n17 errors in the manifest:\n"), "{words}");
+    for field in ["policy", "critic"] {
+        let relative = format!("spec.model.{field}.path: \"../models/");
+        assert!(words.contains(&relative), "{relative} is not in {words}");
+    }
+    let errors = all.lines().filter_map(|line| line.split_once(". "));
+    for (_, error) in errors.filter(|(_, error)| !error.starts_with("spec.prompts.source.pvc")) {
+        assert!(words.contains(error), "{error} is not in {words}");
     }
     assert!(!bench.path("runs").exists(), "a refused run leaves nothing");
+}
+
+#[test]
+fn who_began_anew_is_not_told_to_begin_anew_once_more() {
+    let bench = Bench::new();
+    bench.manifest("job.yaml", json!({"steps": 10_000, "checkpoint": {"everySteps": 0}}));
+    let steps = || std::fs::read_to_string(bench.path("run/metrics.jsonl")).map_or(0, |lines| lines.lines().count());
+    let stopped = |anew: &[&str]| {
+        let before = steps();
+        let mut command = bench.command(["run", "-f", "job.yaml", "--run-dir", "run"]);
+        let child = Running::start(command.args(anew));
+        wait_for("a step", || steps() > before);
+        signal(&child, "-TERM");
+        text(&finish(child).stdout)
+    };
+    let words = stopped(&["--fresh"]);
+    assert!(
+        words.contains("; the same command without --fresh goes on from there"),
+        "{words}"
+    );
+    let words = stopped(&[]);
+    assert!(words.contains("; the same command goes on from there"), "{words}");
+    assert!(!words.contains("step=1/"), "it goes on: {words}");
+}
+
+#[test]
+fn a_critic_is_warned_of_where_the_prompts_that_there_are_exceed_its_context() {
+    let bench = Bench::new();
+    let words = |critic: Value| {
+        bench.manifest("job.yaml", json!({"steps": 1, "model": {"critic": critic}}));
+        let done = bench.worker(["run", "-f", "job.yaml", "--run-dir", "run", "--fresh"]);
+        assert!(done.status.success(), "{}", text(&done.stderr));
+        text(&done.stderr)
+    };
+    let of_policy = words(Value::Null);
+    assert!(!of_policy.contains("the context of"), "{of_policy}");
+
+    bench.copy("sft", "short");
+    let config = bench.path("short/config.json");
+    let mut short: Value = serde_json::from_slice(&std::fs::read(&config).unwrap()).unwrap();
+    for (context, is_short) in [(9, false), (8, true)] {
+        short["max_position_embeddings"] = json!(context);
+        std::fs::write(&config, short.to_string()).unwrap();
+        let words = words(json!({"path": "short"}));
+        let told = words.contains("a sequence may have 9 tokens, the context of model.critic has 8: ");
+        assert_eq!(told, is_short, "{words}");
+    }
+}
+
+#[test]
+fn the_table_at_the_end_shows_prompts_as_people_wrote_them() {
+    let bench = Bench::new();
+    let evaluation = json!({"source": {"path": "prompts.jsonl"}, "maxPrompts": 3});
+    bench.manifest("job.yaml", json!({"steps": 1, "evaluation": evaluation}));
+    let done = bench.worker(["run", "-f", "job.yaml", "--run-dir", "run"]);
+    let words = text(&done.stdout);
+    assert!(done.status.success(), "{}", text(&done.stderr));
+    for prompt in ["1+0=", "1+1=", "1+2="] {
+        assert!(
+            words.lines().any(|line| line.starts_with(&format!("{prompt}  "))),
+            "{words}"
+        );
+    }
 }
 
 #[test]

@@ -34,7 +34,7 @@ fn frameworks() -> impl TypedValueParser<Value = Framework> {
         .try_map(move |word| known(word).ok_or("no framework of this name"))
 }
 
-/// Prints the manifest, and on standard error what is not in it; as one JSON object with `--json`.
+/// Prints the manifest, and on standard error what is not in it and what a cluster would refuse of it; as one JSON object with `--json`.
 ///
 /// # Errors
 /// [`Invalid`] when the command line cannot be a manifest.
@@ -53,6 +53,7 @@ pub fn main(args: &ConvertArgs, output: OutputMode) -> Result<()> {
     for note in told.filter(|_| !matches!(output, OutputMode::Quiet)) {
         let what = match note.kind {
             NoteKind::Missing => "replace",
+            NoteKind::OnCluster => "on a cluster",
             NoteKind::NotTranslated | NoteKind::Needless => "not translated",
         };
         tell(&format!(

@@ -42,7 +42,7 @@ The input is one JSON object. Every block is optional; the answer has a block of
    "klController": {coef, target, horizon, observations: [[kl, samples], ...]} -> {coefs}
    "whiten":       {values, mask} -> {whitened}}
 
-A setting left out takes the profile's value. Names: estimator gae, rloo, grpo, drGrpo, reinforcePlusPlus, reinforcePlusPlusBaseline; klEstimator k1, k2, k3, abs, oneSided; aggregation tokenMean, sequenceMeanTokenMean, sequenceMeanTokenSum, sequenceMeanTokenSumNorm, tokenSum, paddedMean; ratio token, sequence (GSPO); surrogate clipped, cispo. Other spellings of these (reinforce++, seq-mean-token-mean, gspo) are understood.
+A setting left out takes the profile's value. Names: estimator gae, rloo, grpo, drGrpo, reinforcePlusPlus, reinforcePlusPlusBaseline; klEstimator k1, k2, k3, abs, oneSided; aggregation tokenMean, sequenceMeanTokenMean, sequenceMeanTokenSum, sequenceMeanTokenSumNorm, tokenSum, paddedMean; ratio token, sequence (GSPO); surrogate clipped, cispo. Other spellings of these (reinforce++, seq-mean-token-mean, gspo) are understood. verl's k3+, the value of k3 with the gradient of k2, is none of them.
 
 What a block may leave out because another has it: advantage takes rewards, mask and scores from shape; policyLoss takes advantages, mask and estimator from advantage (oldLogprobs and mask from shape); valueLoss takes returns, mask and oldValues from advantage. Scores that are nowhere are the rows' sums of rewards, under trl with the slot after each response, where the score lies.
 
@@ -58,6 +58,7 @@ More settings: shape {klClamp, scoreScale, missingEosPenalty, finished: [bool], 
 - With surrogate cispo a token's loss is -advantage x logprob x its ratio between 1 - clipLow and 1 + clipHigh, of which no gradient is taken. clipLow 1 is no lower bound, and there is no dual clip. clipFraction is the share of ratios outside the bounds, under trl of those above with a positive advantage. TRL's epsilon_high is 1 + clipHigh. Not for rloo under trl.
 - rolloutCorrection multiplies a token's loss by exp(oldLogprobs - rolloutLogprobs): by its own (token), or by the product of its response's (sequence). Outside low and high it counts as the bound (truncate) or as 0 (mask). With geometric, for mask alone, the bounds are for the geometric mean of the response's, and a token keeps its own. truncatedImportanceSampling: c is {high: c}.
 - Under openrlhf sequenceMeanTokenMean is of the policy loss alone, as OpenRLHF's actor.loss_agg_mode: the value loss stays a token mean.
+- Under verl returns of reinforcePlusPlusBaseline are rawAdvantages, where verl's are the whitened ones: no update reads them.
 - Under alpacafarm tokenMean is AlpacaFarm's mean over batch x time, and nothing is masked: give equal log-probs at padding.
 - grpo and drGrpo read scores, not token rewards (except under openrlhf and verl). klInReward adds the reward-to-go of the token KL that the rewards hold, as the trainer does when kl.placement is reward."#;
 

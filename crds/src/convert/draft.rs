@@ -56,6 +56,8 @@ pub struct Note {
 pub enum NoteKind {
     /// A field has a placeholder that must be replaced.
     Missing,
+    /// A cluster would refuse a field.
+    OnCluster,
     /// A flag was not translated, or not as it was.
     NotTranslated,
     /// A flag needs nothing here.
@@ -283,6 +285,11 @@ impl Draft {
         self.note(NoteKind::Missing, &format!("spec.{field}"), what);
     }
 
+    /// Says what a cluster would refuse of a field, whose path is a manifest's.
+    pub fn on_cluster(&mut self, field: &str, what: &str) {
+        self.note(NoteKind::OnCluster, field, what);
+    }
+
     fn note(&mut self, kind: NoteKind, subject: &str, message: &str) {
         let note = Note {
             kind,
@@ -386,7 +393,7 @@ impl Draft {
         Ok(Some(count))
     }
 
-    /// The whole number of a setting that a negative one switches off: such a one is none, and `null`.
+    /// The whole number of a setting that a negative one or `False` switches off: such a one is none, and `null`.
     ///
     /// # Errors
     /// When it is no number.
@@ -394,8 +401,7 @@ impl Draft {
         let Some((value, flag)) = self.one(name) else {
             return Ok(None);
         };
-        let count = row::count(&value).map_err(|message| WrongValue { flag, message })?;
-        Ok(u64::try_from(count).ok())
+        row::count_or_off(&value).map_err(|message| WrongValue { flag, message })
     }
 
     /// A setting's number.

@@ -27,6 +27,9 @@ variable that is named.
 * The manifest has the framework's profile (`algorithm.profile`), and behind every field the flag it is from.
 * A default of the framework that is not ours is written out.
 * What has no field is said at the top of the manifest and on standard error, with what to do instead.
+* What a cluster would refuse of it (a checkpoint folder in no mounted volume, several actor pods without a claim, a relative path) is said in the
+  same places, with what to write. `ppo-worker run` takes it as it is.
+* A model of the hub is told of whose name is that of a family which is not loaded, as `gemma-2-2b` or `Qwen3-30B-A3B`.
 * An unknown flag is an error that names the nearest one. A run that could not work is refused with the numbers that would. A program that
   does not train by PPO (`train_sft`, `fsdp_sft_trainer`, `trl dpo`) is refused by its name, with what to use instead.
 * Micro-batches that do not divide are made smaller, and engines fewer: they change memory and speed, not results.

@@ -13,6 +13,12 @@ pub fn render(framework: &str, job: &PpoJob, settings: &[Setting], notes: &[Note
     section(&mut text, "Replace before you run:", notes, NoteKind::Missing);
     section(
         &mut text,
+        "Change before a cluster takes it:",
+        notes,
+        NoteKind::OnCluster,
+    );
+    section(
+        &mut text,
         "Not translated, or not as it was:",
         notes,
         NoteKind::NotTranslated,

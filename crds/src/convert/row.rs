@@ -35,9 +35,9 @@ pub enum To {
 pub enum Read {
     /// A whole number that is not negative.
     Count,
-    /// A whole number; a negative one, which means "off" there, sets nothing.
+    /// A whole number; a negative one or `False`, which mean "off" there, set nothing.
     CountOrOff,
-    /// A whole number; a negative one, which means "never", becomes 0.
+    /// A whole number; a negative one or `False`, which mean "never", become 0.
     CountOrNever,
     /// A number.
     Number,
@@ -156,8 +156,8 @@ impl Read {
         let same = |value: Option<Value>| vec![value; fields.max(1)];
         Ok(match self {
             Self::Count => same(Some(size(one()?)?.into())),
-            Self::CountOrOff => same(u64::try_from(count(one()?)?).ok().map(Value::from)),
-            Self::CountOrNever => same(Some(u64::try_from(count(one()?)?).unwrap_or(0).into())),
+            Self::CountOrOff => same(count_or_off(one()?)?.map(Value::from)),
+            Self::CountOrNever => same(Some(count_or_off(one()?)?.unwrap_or(0).into())),
             Self::Number => same(Some(number(one()?)?)),
             Self::Numbers => {
                 let items: Vec<String> = values.iter().flat_map(|value| list(value)).collect();
@@ -224,6 +224,14 @@ pub fn count(text: &str) -> Result<i64, String> {
 /// A whole number that is not negative.
 pub fn size(text: &str) -> Result<u64, String> {
     u64::try_from(count(text)?).map_err(|_| format!("wants a whole number that is not below 0, has {text:?}"))
+}
+
+/// A whole number that a negative one switches off, as `False` does, which is 0 to Python; none where it is off.
+pub fn count_or_off(text: &str) -> Result<Option<u64>, String> {
+    if text.trim().eq_ignore_ascii_case("false") {
+        return Ok(None);
+    }
+    Ok(u64::try_from(count(text)?).ok())
 }
 
 fn number(text: &str) -> Result<Value, String> {

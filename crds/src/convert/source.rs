@@ -59,11 +59,6 @@ pub fn set_folder(draft: &mut Draft, field: &str, values: &[String], source: &st
         return Ok(());
     }
     draft.set(field, path.as_str(), source);
-    if !path.starts_with('/') {
-        let why = "is relative, which has a meaning on this machine alone; on a cluster give checkpoint.volumeClaim, checkpoint.pvc or an \
-                   absolute path";
-        draft.leave(source, why);
-    }
     Ok(())
 }
 

@@ -3,11 +3,13 @@ use crate::{parse_manifest, spec_schema};
 
 mod adapters;
 mod checkpoints;
+mod clusters;
 mod config_files;
 mod corrections;
 mod critics;
 mod dynamic;
 mod engines;
+mod families;
 mod held_out;
 mod known_names;
 mod losses;
@@ -32,6 +34,7 @@ fn converted(framework: Framework, script: &str) -> Conversion {
         "{}",
         conversion.manifest
     );
+    clusters::is_told(&conversion);
     conversion
 }
 
@@ -194,7 +197,9 @@ python3 -m verl.trainer.main_ppo \
 #[test]
 fn verls_batches_count_prompts_and_become_samples() {
     let home = |name: &str| (name == "HOME").then(|| "/root".to_owned());
-    let Conversion { job, manifest, notes } = convert(Framework::Verl, VERL_GRPO, &home).unwrap();
+    let conversion = convert(Framework::Verl, VERL_GRPO, &home).unwrap();
+    clusters::is_told(&conversion);
+    let Conversion { job, manifest, notes } = conversion;
     assert_eq!(parse_manifest(&manifest, "printed").unwrap(), job);
     let spec = &job.spec;
     assert_eq!(

@@ -13,7 +13,8 @@ pub fn doubtful(spec: &PpoJobSpec) -> Option<String> {
     // A rule gives 0 to 1.
     let most = |wanted: &dyn Fn(&RewardRule) -> bool| -> f64 {
         let rules = reward.rules.iter().filter(|rule| wanted(rule));
-        rules.map(|rule| rule.weight.max(0.0)).sum()
+        // That of none is -0.
+        rules.map(|rule| rule.weight.max(0.0)).sum::<f64>() + 0.0
     };
     let (best, by_others) = (most(&|_| true), most(&|rule| !rule.compares()));
     let pass_score = evaluation.pass_score;

@@ -5,7 +5,7 @@ use ppo_crds::status::Phase;
 use prometheus::core::Collector;
 use prometheus::{GaugeVec, Histogram, HistogramOpts, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry, Result};
 
-use super::{Described, PHASES};
+use super::{Described, PHASES, reasons};
 use crate::world::JobKey;
 
 /// Labels that every metric of jobs has, in this order, before its own.
@@ -15,6 +15,7 @@ const JOB: [&str; 2] = ["namespace", "job"];
 #[derive(Clone, Copy)]
 pub(super) enum Label {
     Phase,
+    Reason,
     Role,
     State,
 }
@@ -23,6 +24,7 @@ impl Label {
     fn name(self) -> &'static str {
         match self {
             Self::Phase => "phase",
+            Self::Reason => "reason",
             Self::Role => "role",
             Self::State => "state",
         }
@@ -32,6 +34,7 @@ impl Label {
     fn values(self) -> Vec<String> {
         match self {
             Self::Phase => PHASES.iter().map(|phase| word(*phase)).collect(),
+            Self::Reason => reasons().map(str::to_owned).collect(),
             Self::Role => Role::ALL.iter().map(|role| role.name().to_owned()).collect(),
             Self::State => ["desired", "ready"].map(str::to_owned).into(),
         }

@@ -74,6 +74,33 @@ fn pods_that_a_queue_did_not_admit_are_not_missing() {
 }
 
 #[test]
+fn what_a_job_waits_for_in_vain_is_its_only_series_and_one_that_waits_for_nothing_has_a_zero() {
+    let metrics = Metrics::new().unwrap();
+    let observe = |phase: &str, reason: &str| {
+        let gang = json!({"type": "GangScheduled", "status": "False", "reason": reason, "message": "",
+            "lastTransitionTime": "2026-01-01T00:00:00Z"});
+        let status = json!({"phase": phase, "conditions": [gang]});
+        metrics.observe(&job(), &serde_json::from_value(status).unwrap(), &seen());
+        line(&metrics, "ppojob_waiting")
+    };
+    let series = |reason: &str, value: u8| {
+        [format!(
+            "ppojob_waiting{{job=\"a\",namespace=\"n\",reason=\"{reason}\"}} {value}"
+        )]
+    };
+    assert_eq!(observe("Queued", "Pending"), series("", 0));
+    assert_eq!(
+        observe("Queued", "GangSchedulerMissing"),
+        series("GangSchedulerMissing", 1)
+    );
+    assert_eq!(observe("Queued", "SchedulerSilent"), series("SchedulerSilent", 1));
+    assert_eq!(observe("Failed", "SchedulerSilent"), series("", 0));
+    observe("Queued", "QueueMissing");
+    metrics.forget(&job().key);
+    assert!(line(&metrics, "ppojob_waiting").is_empty());
+}
+
+#[test]
 fn what_an_attempt_has_not_measured_yet_is_not_shown_of_the_one_before() {
     let metrics = Metrics::new().unwrap();
     let observe = |progress: serde_json::Value| {

@@ -4,6 +4,7 @@ use anyhow::Result;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{DynamicObject, ListParams};
 use ppo_crds::PpoJobStatus;
+use ppo_crds::status::Phase;
 use serde_json::{Value, json};
 
 use super::age;
@@ -13,6 +14,8 @@ use super::output::Output;
 use super::refusal::Request;
 use super::table::Table;
 use super::{job, printer};
+use crate::condition::{get, kind};
+use crate::gang::stuck;
 
 /// Prints all jobs of a namespace, or of all.
 pub async fn main(connection: &Connection, args: &ListArgs) -> Result<()> {
@@ -109,7 +112,6 @@ fn row(job: &DynamicObject, namespaces: bool, wide: bool, now: Timestamp) -> Vec
         let gang = has
             .filter(|gang| !gang.is_empty())
             .unwrap_or_else(|| text("/spec/scheduling/gang"));
-        let reason = status.roles.iter().find(|role| !role.reason.is_empty());
         cells.extend([
             status.rollout_replicas.to_string(),
             status.attempt.to_string(),
@@ -122,9 +124,7 @@ fn row(job: &DynamicObject, namespaces: bool, wide: bool, now: Timestamp) -> Vec
                 .map(|step| step.to_string())
                 .unwrap_or_default(),
             gang,
-            reason
-                .map(|role| format!("{}: {}", role.name.name(), role.reason))
-                .unwrap_or_default(),
+            reason(&status),
         ]);
     }
     cells
@@ -136,6 +136,21 @@ fn state(job: &DynamicObject, status: &PpoJobStatus) -> String {
         true => "Terminating".into(),
         false => status.phase.map(|phase| format!("{phase:?}")).unwrap_or_default(),
     }
+}
+
+/// Why the job does not run: how it failed, what it waits for, else what the pods of a role wait for.
+fn reason(status: &PpoJobStatus) -> String {
+    let of_condition = |condition| get(&status.conditions, condition).map(|condition| condition.reason.clone());
+    let of_job = match status.phase {
+        Some(Phase::Failed) => of_condition(kind::FAILED),
+        Some(Phase::Queued) => of_condition(kind::GANG_SCHEDULED),
+        _ => stuck::reason(status).map(str::to_owned),
+    };
+    let of_role = || {
+        let role = status.roles.iter().find(|role| !role.reason.is_empty())?;
+        Some(format!("{}: {}", role.name.name(), role.reason))
+    };
+    of_job.or_else(of_role).unwrap_or_default()
 }
 
 /// A number with four significant digits: 0.03125 and 123.4, never 0.0 for what is only small.
@@ -197,6 +212,37 @@ mod tests {
         // Suspended: the next pods may be another scheduler's.
         assert_eq!(shown(json!({"gang": "volcano"})), "auto");
         assert_eq!(shown(json!({})), "auto");
+    }
+
+    #[test]
+    fn the_reason_is_how_a_job_failed_or_what_it_waits_for_before_what_a_role_says() {
+        let shown = |phase: &str, condition: &str, status: &str, reason: &str| {
+            let condition = json!({"type": condition, "status": status, "reason": reason, "message": "",
+                "lastTransitionTime": "2026-01-01T00:00:00Z"});
+            let role = json!({"name": "rollout", "desired": 1, "ready": 0, "reason": "Unscheduled"});
+            let job = job(json!({
+                "metadata": {"name": "rloo"}, "status": {"phase": phase, "conditions": [condition], "roles": [role]},
+            }));
+            row(&job, false, true, Timestamp::UNIX_EPOCH)[15].clone()
+        };
+        assert_eq!(shown("Failed", "Failed", "True", "OOMKilled"), "OOMKilled");
+        assert_eq!(
+            shown("Queued", "GangScheduled", "False", "QueueMissing"),
+            "QueueMissing"
+        );
+        assert_eq!(
+            shown("Queued", "GangScheduled", "False", "Inadmissible"),
+            "Inadmissible"
+        );
+        assert_eq!(
+            shown("Scheduling", "GangScheduled", "False", "SchedulerSilent"),
+            "SchedulerSilent"
+        );
+        // What the scheduler says of a pod is more than that some have no node.
+        assert_eq!(
+            shown("Scheduling", "GangScheduled", "False", "WaitsForNodes"),
+            "rollout: Unscheduled"
+        );
     }
 
     #[test]

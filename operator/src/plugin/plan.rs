@@ -49,7 +49,7 @@ pub async fn main(connection: &ConnectionArgs, args: &PlanArgs) -> Result<()> {
 /// The plan of a manifest, and why no cluster takes it where it is one for a single machine. Any other is held to what the operator would
 /// say of it.
 fn of_file(job: &PpoJob, folder: &Path, origin: &str) -> Result<(Plan, Option<ValidationErrors>), Unusable> {
-    let errors = match Plan::of(job, &Environment::cluster(), None) {
+    let errors = match of_cluster(job) {
         Ok(plan) => return Ok((plan, None)),
         Err(errors) => errors,
     };
@@ -61,6 +61,23 @@ fn of_file(job: &PpoJob, folder: &Path, origin: &str) -> Result<(Plan, Option<Va
         None => Err(invalid(origin, &errors)),
     }
 }
+
+/// The plan of a job as the API server takes it, which makes a name of `generateName` and five characters. One machine does not.
+fn of_cluster(job: &PpoJob) -> Result<Plan, ValidationErrors> {
+    let [name, prefix] =
+        [&job.metadata.name, &job.metadata.generate_name].map(|given| given.as_deref().unwrap_or_default());
+    if !name.is_empty() || prefix.is_empty() {
+        return Plan::of(job, &Environment::cluster(), None);
+    }
+    let mut named = job.clone();
+    named.metadata.name = Some(format!("{prefix}{GENERATED}"));
+    let mut plan = Plan::of(&named, &Environment::cluster(), None)?;
+    plan.manifest.metadata.name = None;
+    Ok(plan)
+}
+
+/// Stands for those that the API server chooses.
+const GENERATED: &str = "xxxxx";
 
 fn read(file: &Path) -> Result<(String, String)> {
     if file == Path::new("-") {
@@ -138,6 +155,34 @@ mod tests {
             words.contains("spec.model.policy.path: ") && words.contains("is relative"),
             "{words}"
         );
+    }
+
+    #[test]
+    fn a_name_that_the_api_server_makes_is_planned_with_others_in_its_place_and_one_machine_needs_one() {
+        let planned = |name: &str, folder: &str| {
+            let spec = format!(
+                "model: {{policy: {{path: {folder}m}}}}, prompts: {{source: {{path: {folder}p.jsonl}}}}, roles: {{{REWARD}}}"
+            );
+            let text =
+                format!("{{apiVersion: ppojob.dev/v1alpha1, kind: PpoJob, metadata: {{{name}}}, spec: {{{spec}}}}}");
+            let job = parse_manifest(&text, "job.yaml").unwrap();
+            of_file(&job, Path::new(""), "job.yaml").map_err(|error| error.to_string())
+        };
+        let (plan, refused) = planned("generateName: rloo-", "/").unwrap();
+        assert_eq!((plan.name.as_str(), refused), ("rloo-xxxxx", None));
+        assert!(plan.pod_names.contains(&"rloo-xxxxx-actor-0".into()), "{plan:?}");
+        let metadata = plan.manifest.metadata;
+        assert_eq!((metadata.name, metadata.generate_name), (None, Some("rloo-".into())));
+        // As the API server does.
+        assert_eq!(planned("name: j, generateName: rloo-", "/").unwrap().0.name, "j");
+        for (name, folder) in [
+            ("generateName: Rloo-", "/"),
+            ("generateName: ''", "/"),
+            ("generateName: rloo-", ""),
+        ] {
+            let words = planned(name, folder).unwrap_err();
+            assert!(words.contains("metadata.name: "), "{words}");
+        }
     }
 
     #[test]

@@ -4,12 +4,19 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
 use kube::ResourceExt as _;
+use ppo_crds::PpoJob;
 use ppo_crds::pod::label;
 use ppo_crds::spec::Role;
 
 /// Selector of a job's pods.
 pub fn selector(job: &str) -> String {
     format!("{}={},{}={job}", label::NAME, label::NAME_VALUE, label::JOB)
+}
+
+/// Whether the pod is the job's own, whatever its labels say.
+pub fn is_of(pod: &Pod, job: &PpoJob) -> bool {
+    let mut owners = pod.owner_references().iter();
+    owners.any(|owner| owner.controller == Some(true) && Some(&owner.uid) == job.metadata.uid.as_ref())
 }
 
 /// The role by label.

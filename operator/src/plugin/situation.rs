@@ -26,7 +26,7 @@ const REQUESTS: usize = 8;
 /// All evidence about the job of this name.
 pub async fn read(connection: &Connection, name: &str) -> Result<Evidence> {
     let job = job::read(connection, name).await?;
-    let pods = read_pods(connection, name).await?;
+    let pods = own(read_pods(connection, name).await?, &job);
     let (mut events, (gang, of_gang), leases) = tokio::join!(
         events(connection, &job, &pods),
         gang(connection, name),
@@ -56,6 +56,13 @@ pub async fn read_pods(connection: &Connection, job: &str) -> Result<Vec<Pod>> {
     let mut pods = list.map_err(|error| request.refused(error))?.items;
     pods.sort_by_key(pods::order);
     Ok(pods)
+}
+
+/// Those that are the job's: orphans of an earlier job of its name have its labels, and nobody looks after them. One that is being deleted
+/// stays, whoever had it: the job needs its name.
+pub fn own(mut pods: Vec<Pod>, job: &PpoJob) -> Vec<Pod> {
+    pods.retain(|pod| pod.metadata.deletion_timestamp.is_some() || pods::is_of(pod, job));
+    pods
 }
 
 /// The gang's objects, and the events of Kueue's Workloads among them.
@@ -144,4 +151,39 @@ fn silent(pod: &Pod) -> Option<(String, String, bool)> {
         let says_nothing = end.message.as_deref().unwrap_or_default().trim().is_empty();
         (end.exit_code != 0 && says_nothing).then(|| (pod.name_any(), status.name.clone(), now.is_none()))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    #[test]
+    fn pods_that_an_earlier_job_of_the_name_left_are_not_the_jobs_but_those_that_are_going_hold_their_names() {
+        let job: PpoJob = serde_json::from_value(json!({
+            "apiVersion": "ppojob.dev/v1alpha1", "kind": "PpoJob", "metadata": {"name": "two", "namespace": "n", "uid": "2"},
+            "spec": {"model": {"policy": {"path": "/m"}}, "prompts": {"source": {"path": "/p.jsonl"}},
+                "roles": {"reward": {"rules": [{"json": {}}]}}},
+        }))
+        .unwrap();
+        let pod = |name: &str, owner: Value, going: Value| -> Pod {
+            let metadata = json!({"name": name, "ownerReferences": owner, "deletionTimestamp": going});
+            serde_json::from_value(json!({"metadata": metadata})).unwrap()
+        };
+        let owner = |uid: &str, controller: bool| {
+            let api_version = "ppojob.dev/v1alpha1";
+            json!([{"apiVersion": api_version, "kind": "PpoJob", "name": "two", "uid": uid, "controller": controller}])
+        };
+        let going = json!("2026-01-01T00:00:00Z");
+        let pods = vec![
+            pod("own", owner("2", true), Value::Null),
+            pod("orphan", Value::Null, Value::Null),
+            pod("of-the-first", owner("1", true), Value::Null),
+            pod("mentions-it", owner("2", false), Value::Null),
+            pod("orphan-that-goes", Value::Null, going),
+        ];
+        let left: Vec<String> = own(pods, &job).iter().map(Pod::name_any).collect();
+        assert_eq!(left, ["own", "orphan-that-goes"]);
+    }
 }

@@ -27,7 +27,7 @@ pub async fn main(connection: &Connection, args: &StatusArgs) -> Result<()> {
     if args.output == Some(Output::Name) {
         return printer::print(&job::named(&args.name));
     }
-    let pods = situation::read_pods(connection, &args.name).await?;
+    let pods = situation::own(situation::read_pods(connection, &args.name).await?, &job);
     let events = situation::events(connection, &job, &pods).await;
     let objects = || json!({"job": job, "pods": pods, "events": events});
     match args.output {

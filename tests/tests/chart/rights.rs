@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use ppo_operator::world::Kind;
 use serde_json::Value;
 
 use crate::rendered::{objects, of_kind, template};
@@ -125,6 +126,18 @@ fn with_listed_namespaces_it_may_do_it_only_there() {
         (Some("ppo-system".to_owned()), written(&OF_THE_LEASE)),
     ];
     assert_eq!(bound(&rendered), expected);
+}
+
+#[test]
+fn whatever_it_makes_for_a_job_it_may_list_watch_and_create() {
+    let rights = written(&OF_JOBS);
+    for kind in Kind::BUILTIN.into_iter().chain(Kind::GANGS) {
+        let resource = kind.resource();
+        for verb in ["list", "watch", "create"] {
+            let right = (resource.group.clone(), resource.plural.clone(), verb.to_owned());
+            assert!(rights.contains(&right), "{right:?}");
+        }
+    }
 }
 
 #[test]

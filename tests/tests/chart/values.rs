@@ -5,8 +5,9 @@ use std::fs;
 
 use serde_json::{Value, json};
 
+use crate::monitoring::list;
 use crate::rendered::{objects, of_kind, only, template};
-use crate::tools::{chart, run};
+use crate::tools::{chart, files, name, run};
 
 fn refusal(flags: &[&str]) -> String {
     let said = run(
@@ -28,6 +29,8 @@ fn an_unknown_value_is_refused_by_name_at_every_depth() {
         ("worker.image.pullPolicy=Always", "'pullPolicy'"),
         ("livenessProbe.exec=x", "'exec'"),
         ("worker.podTemplate.spec.hostNetwork=true", "'hostNetwork'"),
+        // They need resourceClaims of the pod, for which there is no value.
+        ("resources.claims[0].name=gpu", "'claims'"),
     ] {
         let error = refusal(&["--set", flag]);
         assert!(
@@ -66,6 +69,12 @@ fn a_value_that_could_not_work_is_refused() {
             "/monitoring/rules/runbookBase",
         ),
         ("extraArgs={run}", "/extraArgs/0"),
+        // The template writes these itself, and no key may come twice.
+        ("podAnnotations.checksum/pod-defaults=x", "/podAnnotations"),
+        (
+            "podAnnotations.kubectl\\.kubernetes\\.io/default-container=x",
+            "/podAnnotations",
+        ),
         (
             "worker.podTemplate.spec.containers[0].name=logs",
             "/worker/podTemplate/spec/containers/0/name",
@@ -215,52 +224,36 @@ fn every_default_in_the_readme_is_the_charts() {
         let said = cells[2].strip_prefix('`').and_then(|rest| rest.strip_suffix('`'));
         match said {
             Some(yaml) => assert_eq!(&serde_yaml::from_str::<Value>(yaml).unwrap(), found, "{row}"),
-            // Nothing, or in words what the chart then takes, or what a map amounts to.
-            None => assert!(
-                found == "" || found.is_object() || found == &json!([]),
-                "{row} is {found}"
-            ),
+            // Nothing, or in words what the chart takes where nothing is given.
+            None => assert!([json!(""), json!([]), json!({})].contains(found), "{row} is {found}"),
         }
     }
+}
+
+/// What a case of the chart's own unit tests sets a value to, by its whole path or in a map.
+fn set_by<'a>(case: &'a Value, value: &str) -> Option<&'a Value> {
+    let mut set = case["set"].as_object()?.iter();
+    set.find_map(|(path, set)| set.pointer(&value.strip_prefix(path.as_str())?.replace('.', "/")))
 }
 
 #[test]
 fn everything_is_tried_with_another_value_than_the_default() {
     let default = read("values.yaml");
-    let tried = ["ci/namespaces-values.yaml", "ci/everything-values.yaml"].map(read);
+    let installed = ["ci/namespaces-values.yaml", "ci/everything-values.yaml"].map(read);
+    let suites = files(&chart().join("tests"), "yaml");
+    let suites: Vec<Value> = suites
+        .iter()
+        .map(|path| read(&format!("tests/{}", name(path))))
+        .collect();
     for value in values() {
         let pointer = format!("/{}", value.replace('.', "/"));
-        let differs = |tried: &Value| {
-            tried
-                .pointer(&pointer)
-                .is_some_and(|found| Some(found) != default.pointer(&pointer))
-        };
-        // Names and timings, which have no branch in a template.
-        let plain = [
-            "nameOverride",
-            "fullnameOverride",
-            "resources",
-            "SecurityContext",
-            "securityContext",
-            "Probe",
-            "Seconds",
-            "interval",
-            "scrapeTimeout",
-            "repository",
-            "pullPolicy",
-            "tag",
-            "digest",
-            "registry",
-            "labels",
-            "annotations",
-            "podDisruptionBudget",
-            "create",
-            "keep",
-        ];
-        let plain = plain.iter().any(|name| value.contains(name));
+        let installed = installed.iter().filter_map(|values| values.pointer(&pointer));
+        let cases = suites.iter().flat_map(|suite| list(suite, "/tests"));
+        let mut tried = installed.chain(cases.filter_map(|case| set_by(case, &value)));
+        let default = default.pointer(&pointer);
         assert!(
-            plain || tried.iter().any(differs),
-            "no file in charts/ppo-operator/ci sets {value}"
+            tried.any(|tried| Some(tried) != default),
+            "no file in charts/ppo-operator/ci and no case in charts/ppo-operator/tests sets {value}"
         );
     }
 }
@@ -279,7 +272,8 @@ fn the_definition_is_upgraded_with_the_chart_and_outlives_it() {
     let wanted: Value = serde_yaml::from_str(&ppo_crds::crd_yaml().unwrap()).unwrap();
     assert_eq!(crd, wanted);
 
-    let gone = template(&["--set", "crds.keep=false"]);
-    assert!(!gone.contains("resource-policy"));
+    let gone = objects(&template(&["--set", "crds.keep=false"]));
+    let annotations = &only(&gone, "CustomResourceDefinition")["metadata"]["annotations"];
+    assert_eq!(annotations, &wanted["metadata"]["annotations"]);
     assert!(!template(&["--set", "crds.install=false"]).contains("kind: CustomResourceDefinition"));
 }

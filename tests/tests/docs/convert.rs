@@ -53,6 +53,20 @@ fn what_it_prints_can_be_planned() {
 }
 
 #[test]
+fn what_a_cluster_would_refuse_is_told_beside_the_manifest() {
+    let saving = SCRIPT.replace("--load_in_4bit", "--ckpt_path /ckpt");
+    let converted = convert(&["--from", "openrlhf", "-"], &saving);
+    let told = text(&converted.stderr);
+    let words = "on a cluster: spec.checkpoint.path: \"/ckpt\" is in no volume that spec.roles.actor.template mounts";
+    assert!(told.contains(words), "{told}");
+    let json = convert(&["--from", "openrlhf", "--json", "-"], &saving);
+    let json = text(&json.stdout);
+    assert!(json.contains("\"kind\": \"onCluster\""), "{json}");
+    let takes = text(&convert(&["--from", "openrlhf", "-"], SCRIPT).stderr);
+    assert!(!takes.contains("on a cluster"), "{takes}");
+}
+
+#[test]
 fn one_argument_is_a_script_and_several_are_words() {
     let script = convert(
         &[

@@ -29,8 +29,17 @@ async fn a_job_whose_node_is_not_heard_of_for_a_while_trains_on_and_restarts_not
     // The processes do not know.
     let at = job.steps();
     job.step((at + 5).min(STEPS)).await;
+    // It is told that the pods do not count as ready, and of no pod that it has ended.
+    job.phase(Phase::Restarting).await;
     let why = job.ppo(&["why", NAME]).await;
     println!("{}", why.stdout);
+    assert_eq!(why.code, Some(3), "{why:?}");
+    for words in ["The pod runs and is not ready", "test-actor-0"] {
+        assert!(why.stdout.contains(words), "{words} is not in {}", why.stdout);
+    }
+    for cause in ["Crashed", "Disrupted", "OutOfMemory", "Terminating"] {
+        assert!(!why.stdout.contains(cause), "{cause} is in {}", why.stdout);
+    }
     world.cluster.launch("kubelet").await.unwrap();
     world.cluster.ready("True").await.unwrap();
     let done = job.phase(Phase::Succeeded).await;

@@ -6,6 +6,7 @@ use std::io::Read;
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
+use half::f16;
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::record::Field;
 use parquet::schema::types::Type;
@@ -135,7 +136,7 @@ fn value(field: &Field) -> Value {
         Field::UInt(number) => Value::from(*number),
         Field::ULong(number) => Value::from(*number),
         // Their shortest decimals: 0.1 is no 0.10000000149011612.
-        Field::Float16(number) => finite(shortest(f32::from(*number))),
+        Field::Float16(number) => finite(shortest_half(*number)),
         Field::Float(number) => finite(shortest(*number)),
         Field::Double(number) => finite(*number),
         Field::Str(text) => Value::from(text.as_str()),
@@ -167,6 +168,19 @@ fn key_text(key: &Field) -> String {
 
 fn shortest(number: f32) -> f64 {
     number.to_string().parse().unwrap_or(f64::NAN)
+}
+
+/// Five digits tell any two of half precision apart. A whole one stays as it is: 65504 is no 65500.
+fn shortest_half(number: f16) -> f64 {
+    let exact = f64::from(number);
+    if exact.fract() == 0.0 {
+        return exact;
+    }
+    let rounded = |decimals: usize| format!("{exact:.decimals$e}").parse::<f64>().ok();
+    let mut all = (0..5).filter_map(rounded);
+    // Not by the processor's own instruction, which rounds twice on some.
+    all.find(|rounded| f16::from_f64_const(*rounded) == number)
+        .unwrap_or(exact)
 }
 
 fn finite(number: f64) -> Value {
@@ -224,6 +238,22 @@ mod tests {
             json!({"whole": null, "small": null, "price": null, "meta": null}),
         ];
         assert_eq!(values, wanted);
+    }
+
+    #[test]
+    fn a_number_of_half_precision_is_the_decimal_that_was_written() {
+        for written in [0.0, 0.1, -0.3, 0.25, 7.31, 0.3333, 42.0, 12344.0, 65504.0, 6e-8] {
+            assert_eq!(value(&Field::Float16(f16::from_f64(written))), json!(written));
+        }
+        for none in [f16::NAN, f16::INFINITY, f16::NEG_INFINITY] {
+            assert_eq!(value(&Field::Float16(none)), Value::Null);
+        }
+        // Whatever it is, it is no other one.
+        for bits in 0..=u16::MAX {
+            let number = f16::from_bits(bits);
+            let same = f16::from_f64_const(shortest_half(number)) == number;
+            assert!(same || number.is_nan(), "{number}");
+        }
     }
 
     #[test]

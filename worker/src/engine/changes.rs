@@ -89,15 +89,17 @@ impl Change<'_> {
     /// # Errors
     /// What is wrong otherwise.
     pub fn check(&self, numbers: i64) -> Result<(), String> {
-        let (count, last) = self
-            .positions()
-            .fold((0, None), |(count, _), place| (count + 1, Some(place)));
-        let (name, bytes) = (self.name, self.values.len());
-        match last {
-            _ if bytes != 2 * count => Err(format!("has {bytes} bytes of {name} for {count} numbers")),
-            Some(last) if last >= numbers => Err(format!("has number {last} of {name}, which has {numbers}")),
-            _ => Ok(()),
+        // Sums of bytes, which a processor adds dozens of at a time, where place by place is one after the other.
+        let count = self.gaps.iter().filter(|gap| **gap != FAR).count();
+        let unchanged: u64 = self.gaps.iter().map(|gap| u64::from(*gap)).sum();
+        let (name, bytes, end) = (self.name, self.values.len(), unchanged + count as u64);
+        if bytes != 2 * count {
+            return Err(format!("has {bytes} bytes of {name} for {count} numbers"));
         }
+        if u64::try_from(numbers).is_ok_and(|numbers| end > numbers) {
+            return Err(format!("has number {} of {name}, which has {numbers}", end - 1));
+        }
+        Ok(())
     }
 
     /// The places of its numbers, in their order.
@@ -122,15 +124,18 @@ pub struct Gaps {
 }
 
 impl Gaps {
-    /// The next place.
-    pub fn push(&mut self, position: i64) {
-        let mut gap = position - self.next;
-        while gap >= i64::from(FAR) {
-            self.bytes.push(FAR);
-            gap -= i64::from(FAR);
+    /// The next places.
+    pub fn extend(&mut self, positions: &[i64]) {
+        self.bytes.reserve(positions.len());
+        for position in positions {
+            let mut gap = position - self.next;
+            while gap >= i64::from(FAR) {
+                self.bytes.push(FAR);
+                gap -= i64::from(FAR);
+            }
+            self.bytes.push(gap as u8);
+            self.next = position + 1;
         }
-        self.bytes.push(gap as u8);
-        self.next = position + 1;
     }
 }
 
@@ -162,15 +167,38 @@ mod tests {
             vec![509, 510, 1021],
         ] {
             let mut gaps = Gaps::default();
-            places.iter().for_each(|place| gaps.push(*place));
+            gaps.extend(&places);
             assert_eq!(positions(&gaps.bytes).collect::<Vec<_>>(), places);
+        }
+    }
+
+    #[test]
+    fn places_are_the_tensors_up_to_its_last_number() {
+        for places in [&[0i64, 1, 2][..], &[254], &[255], &[1, 600, 601], &[0, 1019, 1020]] {
+            let mut gaps = Gaps::default();
+            gaps.extend(places);
+            let values = vec![0; 2 * places.len()];
+            let change = Change {
+                name: "w",
+                gaps: &gaps.bytes,
+                values: &values,
+            };
+            let last = places.last().unwrap();
+            change.check(last + 1).unwrap();
+            let error = change.check(*last).unwrap_err();
+            assert_eq!(error, format!("has number {last} of w, which has {last}"));
+            let short = Change {
+                values: &values[2..],
+                ..change
+            };
+            assert!(short.check(last + 1).unwrap_err().contains("bytes of w for"));
         }
     }
 
     #[test]
     fn neighbours_take_a_byte_each() {
         let mut gaps = Gaps::default();
-        (5..100).for_each(|place| gaps.push(place));
+        gaps.extend(&(5..100).collect::<Vec<_>>());
         assert_eq!(gaps.bytes.len(), 95);
     }
 

@@ -469,7 +469,7 @@ fn changes(tensors: &[(&str, &[i64], &[f32])]) -> Changes {
     let (mut body, mut ranges) = (Vec::new(), Vec::new());
     for (name, places, numbers) in tensors {
         let mut gaps = Gaps::default();
-        places.iter().for_each(|place| gaps.push(*place));
+        gaps.extend(places);
         let start = body.len();
         body.extend(&gaps.bytes);
         let values = body.len();

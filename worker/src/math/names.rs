@@ -41,12 +41,18 @@ pub(super) fn estimator(path: &str, name: &str) -> Result<Estimator> {
 }
 
 pub(super) fn kl_estimator(path: &str, name: &str) -> Result<KlEstimator> {
-    Ok(match plain(name).as_str() {
+    let plain = plain(name);
+    Ok(match plain.as_str() {
         "k1" | "kl" => KlEstimator::K1,
-        "k2" | "mse" => KlEstimator::K2,
+        "k2" | "mse" | "k2+" | "mse+" => KlEstimator::K2,
         "k3" | "lowvarkl" => KlEstimator::K3,
         "abs" => KlEstimator::Abs,
         "onesided" => KlEstimator::OneSided,
+        // kl_penalty in verl 0.9's core_algos.py.
+        "k1+" | "kl+" | "k3+" | "lowvarkl+" | "abs+" => bail!(
+            "{path}: {name:?} has the value of {} with k2's gradient, which no estimator has here; ask for either by itself",
+            name.trim_end_matches('+')
+        ),
         _ => bail!("{path}: unknown KL estimator {name:?}; expected k1, k2, k3, abs or oneSided"),
     })
 }
@@ -107,9 +113,10 @@ pub(super) fn outside(path: &str, name: &str) -> Result<Outside> {
     })
 }
 
-/// Lower case, letters and digits only, `++` and `pp` written out: Dr. GRPO, dr_grpo and drGrpo are one name.
+/// Lower case without what stands between words, `++` and `pp` written out: Dr. GRPO, dr_grpo and drGrpo are one name. Whatever else is
+/// there stays: it may have a meaning, as the `+` of verl's `k3+`.
 fn plain(name: &str) -> String {
     let name = name.to_lowercase().replace("++", "plusplus");
-    let name: String = name.chars().filter(char::is_ascii_alphanumeric).collect();
+    let name = name.replace(['-', '_', '.', ' '], "");
     name.replace("reinforcepp", "reinforceplusplus")
 }

@@ -106,12 +106,13 @@ impl Bits<'_> {
         count
     }
 
-    /// Calls `found` with the place in `range` of every number of it that is marked, in their order.
+    /// Calls `found` with the places in `range` of all numbers of it that are marked, in their order, a few thousand at a time.
     ///
     /// # Errors
     /// When there are no such numbers.
-    pub fn each(&self, range: Range<i64>, mut found: impl FnMut(i64)) -> Result<()> {
+    pub fn each(&self, range: Range<i64>, mut found: impl FnMut(&[i64])) -> Result<()> {
         let (part, full) = (bytes_of_part(self.full), self.full.max(1));
+        let mut block = Block::new();
         let mut at = range.start;
         while at < range.end {
             // As much of the range as lies in one rank's part.
@@ -120,22 +121,89 @@ impl Bits<'_> {
             let bytes =
                 usize::try_from(rank * part + first / PER_BYTE)?..usize::try_from(rank * part + bytes_of_part(last))?;
             let bytes = self.bits.get(bytes).context("there are no marks of such numbers")?;
+            let start = at - range.start;
             // Number of the part's first bit in `bytes`, counted in the range.
-            let base = at - range.start - first % PER_BYTE;
-            let until = base + first % PER_BYTE + last - first;
+            let base = start - first % PER_BYTE;
+            let until = start + last - first;
             words(bytes, |word, bit| {
                 let place = base + bit;
-                each_bit(word, |bit| {
-                    let place = place + bit;
-                    if (at - range.start..until).contains(&place) {
-                        found(place);
-                    }
-                });
+                block.push(within(word, start - place..until - place), place);
+                if block.is_full() {
+                    found(block.take());
+                }
             });
             at += last - first;
         }
+        found(block.take());
         Ok(())
     }
+}
+
+/// Places that are gathered until they are worth a call.
+struct Block {
+    places: [i64; Block::ENOUGH + WORD],
+    count: usize,
+}
+
+/// Bits of a word.
+const WORD: usize = u64::BITS as usize;
+
+impl Block {
+    /// Far apart in memory is what they are places of, so many of it are fetched beside each other.
+    const ENOUGH: usize = 1 << 12;
+    fn new() -> Self {
+        Self {
+            places: [0; Self::ENOUGH + WORD],
+            count: 0,
+        }
+    }
+
+    fn is_full(&self) -> bool {
+        self.count >= Self::ENOUGH
+    }
+
+    /// The bits of `word`, whose first is at `place`.
+    fn push(&mut self, word: u64, place: i64) {
+        // There is room for a whole word behind a block that is not full.
+        let room = self
+            .places
+            .get_mut(self.count..)
+            .and_then(|rest| rest.first_chunk_mut());
+        let Some(room) = room else { return };
+        self.count += unpack(word, place, room);
+    }
+
+    /// Those so far; the next block begins.
+    fn take(&mut self) -> &[i64] {
+        let count = std::mem::take(&mut self.count);
+        self.places.get(..count).unwrap_or_default()
+    }
+}
+
+/// Writes the places of the bits of `word`, whose first is at `place`, and says how many there are.
+fn unpack(mut word: u64, place: i64, places: &mut [i64; WORD]) -> usize {
+    // More than most words have: so many are written without a look at how many there are, which no processor can foretell.
+    const USUAL: usize = 4;
+    let count = word.count_ones() as usize;
+    let mut write = |place_of: &mut i64| {
+        *place_of = place + i64::from(word.trailing_zeros());
+        word &= word.wrapping_sub(1);
+    };
+    let (usual, others) = places.split_at_mut(USUAL);
+    usual.iter_mut().for_each(&mut write);
+    if count > USUAL {
+        others.iter_mut().take(count - USUAL).for_each(write);
+    }
+    count
+}
+
+/// The bits of `word` that lie in `range`, which is counted from its first.
+fn within(word: u64, range: Range<i64>) -> u64 {
+    let below = |end: i64| match u32::try_from(end.max(0)) {
+        Ok(end) if end < u64::BITS => (1 << end) - 1,
+        _ => u64::MAX,
+    };
+    word & below(range.end) & !below(range.start)
 }
 
 fn bytes_of_part(numbers: i64) -> i64 {
@@ -149,13 +217,6 @@ fn words(bytes: &[u8], mut word: impl FnMut(u64, i64)) {
     last.iter_mut().zip(rest).for_each(|(to, from)| *to = *from);
     for (bytes, number) in whole.iter().chain([&last]).zip(0..) {
         word(u64::from_le_bytes(*bytes), 64 * number);
-    }
-}
-
-fn each_bit(mut word: u64, mut found: impl FnMut(i64)) {
-    while word != 0 {
-        found(i64::from(word.trailing_zeros()));
-        word &= word - 1;
     }
 }
 
@@ -181,7 +242,7 @@ mod tests {
     #[test]
     fn marks_are_found_in_any_range_whatever_the_number_of_ranks() {
         let is_marked = |number: i64| number % 3 == 1 || number % 64 == 63;
-        for (numbers, count) in [(1, 1), (7, 3), (300, 1), (301, 2), (1000, 3), (2, 4)] {
+        for (numbers, count) in [(1, 1), (7, 3), (300, 1), (301, 2), (1000, 3), (2, 4), (15_001, 2)] {
             let marks = marked(numbers, count, is_marked);
             for range in [
                 0..numbers,
@@ -189,11 +250,11 @@ mod tests {
                 numbers / 3..numbers,
                 numbers / 2..numbers / 2 + numbers / 4,
             ] {
-                let mut found = Vec::new();
+                let mut found: Vec<i64> = Vec::new();
                 marks
                     .read()
                     .unwrap()
-                    .each(range.clone(), |place| found.push(place))
+                    .each(range.clone(), |places| found.extend(places))
                     .unwrap();
                 let wanted: Vec<i64> = range.clone().filter(|number| is_marked(*number)).collect();
                 let wanted: Vec<i64> = wanted.iter().map(|number| number - range.start).collect();
@@ -206,8 +267,18 @@ mod tests {
             marks
                 .read()
                 .unwrap()
-                .each(0..numbers, |place| panic!("{place}"))
+                .each(0..numbers, |places| assert!(places.is_empty()))
                 .unwrap();
+        }
+    }
+
+    #[test]
+    fn marks_of_all_numbers_are_all_of_them() {
+        for numbers in [63, 64, 65, 200] {
+            let (marks, mut found) = (marked(numbers, 1, |_| true), Vec::<i64>::new());
+            let bits = marks.read().unwrap();
+            bits.each(1..numbers, |places| found.extend(places)).unwrap();
+            assert_eq!(found, (0..numbers - 1).collect::<Vec<_>>());
         }
     }
 

@@ -1,6 +1,6 @@
 //! Numbers for people.
 
-/// Three significant digits with no more than needed: `0.413`, `12.5`, `8.12k`, `3e-6`.
+/// Three significant digits with no more than needed: `0.413`, `12.5`, `12.3k`, `3e-6`, `1.2e15`.
 pub(super) fn short(value: f64) -> String {
     let size = value.abs();
     if !value.is_finite() {
@@ -14,6 +14,7 @@ pub(super) fn short(value: f64) -> String {
     }
     let text = match size {
         0.0 => "0".into(),
+        size if size >= 999_995_000_000.0 => scientific(value),
         size if size >= 999_500_000.0 => trim(value / 1e9, 2) + "G",
         size if size >= 999_500.0 => trim(value / 1e6, 2) + "M",
         size if size >= 10_000.0 => trim(value / 1e3, 1) + "k",
@@ -21,11 +22,7 @@ pub(super) fn short(value: f64) -> String {
         size if size >= 10.0 => trim(value, 1),
         size if size >= 1.0 => trim(value, 2),
         size if size >= 0.001 => trim(value, (2.0 - size.log10().floor()) as usize),
-        _ => {
-            let text = format!("{value:.2e}");
-            let (digits, exponent) = text.split_once('e').unwrap_or((&text, "0"));
-            format!("{}e{exponent}", digits.trim_end_matches('0').trim_end_matches('.'))
-        }
+        _ => scientific(value),
     };
     text.replace('-', "−").replace("e−", "e-")
 }
@@ -37,6 +34,12 @@ pub(super) fn percent(share: f64) -> String {
         value if value != 0.0 && value.abs() < 9.95 => format!("{value:.1} %"),
         value => format!("{value:.0} %"),
     }
+}
+
+fn scientific(value: f64) -> String {
+    let text = format!("{value:.2e}");
+    let (digits, exponent) = text.split_once('e').unwrap_or((&text, "0"));
+    format!("{}e{exponent}", digits.trim_end_matches('0').trim_end_matches('.'))
 }
 
 fn trim(value: f64, decimals: usize) -> String {
@@ -63,6 +66,11 @@ mod tests {
             (12_345.0, "12.3k"),
             (2_500_000.0, "2.5M"),
             (3e-6, "3e-6"),
+            (7.5e9, "7.5G"),
+            (999_994_000_000.0, "999.99G"),
+            (999_996_000_000.0, "1e12"),
+            (1.152_9e17, "1.15e17"),
+            (-2.5e300, "−2.5e300"),
             (f64::NAN, "NaN"),
             (f64::NEG_INFINITY, "−∞"),
         ];

@@ -141,7 +141,11 @@ fn batch(run: &Run) -> Option<String> {
 fn notices(run: &Run) -> String {
     let mut notices = Vec::new();
     if run.steps.is_empty() {
-        notices.push("No step is recorded yet: there are no curves to show.".to_owned());
+        let shown = match run.evaluations.is_empty() {
+            true => "there are no curves to show",
+            false => "only held-out prompts are shown",
+        };
+        notices.push(format!("No step is recorded yet: {shown}."));
     }
     for (file, lines) in &run.unreadable {
         let (s, were) = if *lines == 1 { ("", "was") } else { ("s", "were") };
@@ -176,17 +180,7 @@ fn notices(run: &Run) -> String {
 }
 
 fn tiles(run: &Run) -> String {
-    let Some(last) = run.steps.last() else {
-        return String::new();
-    };
     let mut tiles = Vec::new();
-    let seconds = stages::total(&run.steps);
-    let time = duration(std::time::Duration::try_from_secs_f64(seconds).unwrap_or_default());
-    let total = if last.total_steps > 0 {
-        format!("/{}", last.total_steps)
-    } else {
-        String::new()
-    };
     if let Some((before, after)) = ends(run, Metric::Score).or_else(|| ends(run, Metric::Reward)) {
         tiles.push(tile(
             "score",
@@ -200,11 +194,17 @@ fn tiles(run: &Run) -> String {
             &percent(comparison.accuracy_after),
             &format!("from {}", percent(comparison.accuracy_before)),
         )),
-        (_, Some(first), Some(latest)) => tiles.push(tile(
-            "held-out accuracy",
-            &percent(latest.pass_rate),
-            &format!("from {} at step {}", percent(first.pass_rate), first.step),
-        )),
+        (_, Some(first), Some(latest)) => {
+            let from = match first.step < latest.step {
+                true => format!("from {} ", percent(first.pass_rate)),
+                false => String::new(),
+            };
+            tiles.push(tile(
+                "held-out accuracy",
+                &percent(latest.pass_rate),
+                &format!("{from}at step {}", first.step),
+            ));
+        }
         _ => {}
     }
     let recent = |metric| ends(run, metric).map(|(_, after)| after);
@@ -217,7 +217,19 @@ fn tiles(run: &Run) -> String {
     if let Some(rate) = recent(Metric::GenerationTokensPerSecond) {
         tiles.push(tile("generation", &short(rate), "tokens/s"));
     }
-    tiles.push(tile("steps", &format!("{}{total}", last.step), &format!("in {time}")));
+    if let Some(last) = run.steps.last() {
+        let seconds = stages::total(&run.steps);
+        let time = duration(std::time::Duration::try_from_secs_f64(seconds).unwrap_or_default());
+        let total = if last.total_steps > 0 {
+            format!("/{}", last.total_steps)
+        } else {
+            String::new()
+        };
+        tiles.push(tile("steps", &format!("{}{total}", last.step), &format!("in {time}")));
+    }
+    if tiles.is_empty() {
+        return String::new();
+    }
     format!("<div class=\"tiles\">{}</div>\n", tiles.concat())
 }
 

@@ -206,6 +206,29 @@ fn a_run_without_steps_says_so() {
 }
 
 #[test]
+fn an_evaluation_before_the_first_step_is_told_as_what_there_is() {
+    let folder = folder(0);
+    let of_step = |step: u64| {
+        let mut evaluation = set(0.25);
+        evaluation["step"] = step.into();
+        evaluation["seconds"] = json!(0.1);
+        line(&evaluation)
+    };
+    let page = |lines: String| {
+        std::fs::write(folder.path().join("evaluation.jsonl"), lines).unwrap();
+        html(folder.path())
+    };
+    let of_one = page(of_step(0));
+    assert!(of_one.contains("<h3>Held-out accuracy") && of_one.contains("<svg"));
+    assert!(of_one.contains("No step is recorded yet: only held-out prompts are shown."));
+    assert!(!of_one.contains("no curves"));
+    assert!(of_one.contains("<span>held-out accuracy</span><strong>25 %</strong><small>at step 0</small>"));
+    assert!(!of_one.contains("<span>steps</span>"));
+    let of_two = page([0, 3].map(of_step).concat());
+    assert!(of_two.contains("<small>from 25 % at step 0</small>"));
+}
+
+#[test]
 fn one_step_is_drawn_as_a_dot() {
     let folder = folder(1);
     assert!(html(folder.path()).contains("<circle class=\"dot s0\""));

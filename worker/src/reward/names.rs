@@ -18,9 +18,18 @@ pub(super) struct Names {
     known: Mutex<BTreeSet<String>>,
     /// Whether the log has that some are left out.
     told: AtomicBool,
+    /// Whether it has why one is none.
+    told_why: AtomicBool,
 }
 
 impl Names {
+    /// Says once why a further log is left out that has no numbers for the samples.
+    pub(super) fn tell(&self, why: &str) {
+        if !self.told_why.swap(true, Ordering::Relaxed) {
+            tracing::warn!("remote reward: {why}: it is left out, and so is every further log that does not fit");
+        }
+    }
+
     /// Leaves what there is room for, and says once that something is left out: further logs are no reason to end a run.
     pub(super) fn keep(&self, extra: &mut BTreeMap<String, Vec<f32>>) {
         let mut known = self.known.lock();
@@ -60,6 +69,16 @@ mod tests {
         let mut next = logs(["000".into(), "new".into(), SCORES.into()]);
         names.keep(&mut next);
         assert_eq!(next.keys().collect::<Vec<_>>(), ["000", SCORES]);
+    }
+
+    #[test]
+    fn a_log_that_does_not_fit_is_told_of_beside_a_name_without_room() {
+        let names = Names::default();
+        names.tell("extra_logs.a has null");
+        assert!(names.told_why.load(Ordering::Relaxed) && !names.told.load(Ordering::Relaxed));
+        let mut extra = logs(["x".repeat(LONGEST_NAME + 1)]);
+        names.keep(&mut extra);
+        assert!(names.told.load(Ordering::Relaxed));
     }
 
     #[test]

@@ -29,11 +29,36 @@ static NUMBER: LazyLock<Option<Regex>> = LazyLock::new(|| {
     .ok()
 });
 
+/// A number of a text.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Number {
+    /// The nearest float; finite.
+    pub value: f64,
+    /// Sign and digits, where it is written as a whole number: beyond 2^53 a float stands for several of them.
+    whole: Option<String>,
+}
+
+impl Number {
+    /// None for one that no float can hold.
+    fn of(value: f64, whole: Option<String>) -> Option<Self> {
+        value.is_finite().then_some(Self { value, whole })
+    }
+
+    /// Whether they differ by `tolerance` at most.
+    pub fn is_within(&self, tolerance: f64, other: &Self) -> bool {
+        match (&self.whole, &other.whole) {
+            // Two that are not the same differ by 1 at least.
+            (Some(one), Some(other)) if tolerance < 1.0 => one == other,
+            _ => (self.value - other.value).abs() <= tolerance,
+        }
+    }
+}
+
 /// The last number in `text`: `1,234`, `$5`, `3/4`, `-2.50`, `6.02e23`, `\frac{3}{4}`, `2\frac{1}{2}`, `2 1/2`. None without a finite one.
 ///
 /// A minus right behind a digit, letter or closing bracket is a subtraction: the last number of `12-5` is 5. One with a space behind it is a
 /// sign where a number has to come, as in `x = - 5`: a dash that opens a line is none.
-pub(super) fn last_number(text: &str) -> Option<f64> {
+pub(super) fn last_number(text: &str) -> Option<Number> {
     let text = ungrouped(text)?;
     let found = NUMBER.as_ref()?.captures_iter(&text).last()?;
     let is_minus = |name: &str| found.name(name).is_some_and(|sign| sign.as_str().starts_with(MINUS));
@@ -46,27 +71,42 @@ pub(super) fn last_number(text: &str) -> Option<f64> {
     let part = |in_braces: &str, digit: &str| number(in_braces).or_else(|| number(digit));
     // Rounded once, as 4/3 is.
     let mixed = |whole: f64, over: f64, under: f64| (whole * under + over) / under;
-    let value = if let Some(top) = number("top") {
+    let mut digits = None;
+    let value = if let Some(top) = found.name("top") {
+        let top = top.as_str();
         // The stop of a sentence, or of `Rs.`, is no decimal point.
-        let stops =
-            found["top"].starts_with('.') && before.ends_with(|last: char| last.is_alphanumeric() || last == '.');
-        let top = if stops { parse(&found["top"][1..])? } else { top };
+        let stops = top.starts_with('.') && before.ends_with(|last: char| last.is_alphanumeric() || last == '.');
+        let top = if stops { &top[1..] } else { top };
         match found.name("bottom") {
-            Some(_) => top / number("bottom")?,
-            None => top,
+            Some(_) => parse(top)? / number("bottom")?,
+            None => {
+                digits = whole_digits(top);
+                parse(top)?
+            }
         }
     } else if let Some(whole) = number("units") {
         match (number("above")?, number("below")?) {
             (over, under) if over < under => mixed(whole, over, under),
             // Two numbers beside each other.
-            (over, under) => return Some(over / under).filter(|value| value.is_finite()),
+            (over, under) => return Number::of(over / under, None),
         }
     } else {
         let (over, under) = (part("over", "over_digit")?, part("under", "under_digit")?);
         mixed(number("whole").unwrap_or(0.0), over, under)
     };
     let value = if is_negative { -value } else { value };
-    value.is_finite().then_some(value)
+    let signed = |digits: &str| match is_negative && !digits.is_empty() {
+        true => format!("-{digits}"),
+        false => digits.to_owned(),
+    };
+    Number::of(value, digits.map(signed))
+}
+
+/// The digits of a magnitude without idle zeros, none of 0; None where it has decimals or an exponent.
+fn whole_digits(magnitude: &str) -> Option<&str> {
+    let (whole, decimals) = magnitude.split_once('.').unwrap_or((magnitude, ""));
+    let is_whole = whole.bytes().all(|byte| byte.is_ascii_digit()) && decimals.bytes().all(|byte| byte == b'0');
+    is_whole.then(|| whole.trim_start_matches('0'))
 }
 
 /// Whether a number behind this text has a minus that a space parts from it.

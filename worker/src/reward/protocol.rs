@@ -1,9 +1,7 @@
 //! OpenRLHF's remote reward protocol (`openrlhf/utils/remote_rm_utils.py`, `openrlhf/cli/serve_rm.py`): one POST of JSON.
 
-use std::collections::BTreeMap;
-
 use jiff::Timestamp;
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::lists::{chats, labels, list, list_or_null};
@@ -108,15 +106,11 @@ pub struct ScoreResponse {
     /// One number per query on the scale people read; `rewards` where absent.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "numbers")]
     pub scores: Option<Vec<Option<f64>>>,
-    /// Further numbers for the logs. Servers that declare it as optional send null for none.
-    #[serde(default, deserialize_with = "or_none", skip_serializing_if = "BTreeMap::is_empty")]
-    pub extra_logs: BTreeMap<String, Value>,
+    /// Further numbers for the logs, `{"name": [f]}`. Servers that declare it as optional send null for none. Whatever else it may be: scores are
+    /// read without it.
+    #[serde(default, skip_serializing_if = "Value::is_null")]
+    pub extra_logs: Value,
     /// Our addition: digest of the reward model, which a job's own trainer compares.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model_digest: Option<String>,
-}
-
-/// Null is as none.
-fn or_none<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<String, Value>, D::Error> {
-    Ok(Option::deserialize(deserializer)?.unwrap_or_default())
 }

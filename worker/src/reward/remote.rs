@@ -9,7 +9,7 @@ use ppo_crds::spec::RemoteRewardSpec;
 use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue, LOCATION, RETRY_AFTER};
 use reqwest::{Client, Url};
 
-use super::answer::read_answer;
+use super::answer::{Read, read_answer};
 use super::mix::Scores;
 use super::names::Names;
 use super::protocol::ScoreRequest;
@@ -218,7 +218,13 @@ impl RemoteReward {
                 retry: after_status(status, retry_after.as_deref()),
             });
         }
-        read_answer(&body, samples).map_err(|cause| Failure::lasting(format!("{status}: {cause}: {}", snippet(&body))))
+        let read = read_answer(&body, samples);
+        let Read { scores, left_out } =
+            read.map_err(|cause| Failure::lasting(format!("{status}: {cause}: {}", snippet(&body))))?;
+        if let Some(why) = left_out {
+            self.names.tell(&why);
+        }
+        Ok(scores)
     }
 
     /// The connection failed or the deadline passed: another try may fare better.

@@ -9,7 +9,7 @@ use regex::Regex;
 use serde_json::Value;
 
 use super::math::Answer;
-use super::number::last_number;
+use super::number::{Number, last_number};
 use super::sample::ScoredSample;
 use crate::data::Label;
 
@@ -37,7 +37,7 @@ enum Check {
 #[derive(Debug)]
 enum Wanted<'a> {
     Text(Cow<'a, str>),
-    Number(f64),
+    Number(Number),
     Answer(Answer),
     Nothing,
 }
@@ -127,7 +127,7 @@ impl Rule {
         };
         Ok(match (&self.check, &wanted) {
             (Check::NumericMatch { tolerance }, Wanted::Number(wanted)) => {
-                truth(last_number(text).is_some_and(|number| (number - wanted).abs() <= *tolerance))
+                truth(last_number(text).is_some_and(|number| number.is_within(*tolerance, wanted)))
             }
             (Check::ExactMatch { ignore_case: true }, Wanted::Text(wanted)) => {
                 truth(text.to_lowercase() == wanted.to_lowercase())

@@ -9,7 +9,7 @@ use ppo_crds::run_config::RunLength;
 use ppo_crds::spec::Role;
 
 use super::data::Data;
-use super::learners::described;
+use super::learners::{described, warn_beyond};
 use super::reach::Reach;
 use super::same_tokens::refuse_other_tokens;
 use super::start::{Around, Start};
@@ -95,6 +95,9 @@ pub fn roles(config: RunConfig, policy_folder: PathBuf, start: Start, around: Ar
     let sampling = Arc::new(sampling(&config, &data.tokenizer));
     data.check(&config, &policy, sampling.max_new_tokens)?;
     let longest = data.longest_prompt() + sampling.max_new_tokens;
+    if let Some(critic) = &critic {
+        warn_beyond(critic, longest);
+    }
     let reach = Reach {
         config: &config,
         around: &around,

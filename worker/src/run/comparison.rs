@@ -8,9 +8,12 @@ use serde::{Deserialize, Serialize};
 
 use super::build::Roles;
 use crate::actor::checkpoint::Inputs;
-use crate::data::Label;
+use crate::data::{Label, Prompt};
 use crate::telemetry::run_dir::write_json;
-use crate::telemetry::{BeforeAfter, BeforeAfterRow, EvaluationReport, PassAtN, RunDir, SetBeforeAfter, SetReport};
+use crate::telemetry::{
+    Answer, BeforeAfter, BeforeAfterRow, EvaluationReport, PassAtN, RunDir, SetBeforeAfter, SetReport,
+};
+use crate::tokenizer::Tokenizer;
 use crate::trainer::Evaluated;
 
 /// Rows of the before-and-after table.
@@ -61,18 +64,7 @@ impl Before {
 /// The comparison; None when one of the two evaluations is missing.
 pub fn compare(roles: &Roles, before: Option<&Evaluated>, after: Option<&Evaluated>) -> Option<BeforeAfter> {
     let (before, after, held_out) = (before?, after?, roles.held_out.as_ref()?);
-    let answers = before.answers.iter().zip(&after.answers);
-    let rows = held_out
-        .prompts
-        .iter()
-        .zip(answers)
-        .take(COMPARED)
-        .map(|(prompt, (before, after))| BeforeAfterRow {
-            prompt: prompt.text.clone(),
-            label: prompt.label.as_ref().map(Label::shown),
-            before: before.clone(),
-            after: after.clone(),
-        });
+    let answers = (before.answers.as_slice(), after.answers.as_slice());
     let shares = before.report.pass_at_n.zip(after.report.pass_at_n);
     let pass_at_n = shares.map(|(before, passed)| PassAtN {
         n_samples_per_prompt: after.report.n_samples_per_prompt,
@@ -86,8 +78,34 @@ pub fn compare(roles: &Roles, before: Option<&Evaluated>, after: Option<&Evaluat
         pass_at_n,
         prompts: after.report.prompts,
         sets: sets(&before.report, &after.report),
-        rows: rows.collect(),
+        rows: rows(&held_out.prompts, answers, &roles.trainer.tokenizer),
     })
+}
+
+/// The first prompts with their answers before and after.
+fn rows(prompts: &[Prompt], (before, after): (&[Answer], &[Answer]), tokenizer: &Tokenizer) -> Vec<BeforeAfterRow> {
+    let rows = prompts.iter().zip(before.iter().zip(after)).take(COMPARED);
+    rows.map(|(prompt, (before, after))| BeforeAfterRow {
+        prompt: shown(prompt, tokenizer),
+        label: prompt.label.as_ref().map(Label::shown),
+        before: before.clone(),
+        after: after.clone(),
+    })
+    .collect()
+}
+
+/// What people read of a prompt: what the user of its chat said last, which stands behind the template's own words; else its text without
+/// special tokens.
+fn shown(prompt: &Prompt, tokenizer: &Tokenizer) -> String {
+    let messages = prompt.messages.as_deref().unwrap_or_default();
+    let mut of_user = messages.iter().rev().filter(|message| message["role"] == "user");
+    let said = of_user.find_map(|message| message["content"].as_str());
+    let text = || {
+        tokenizer
+            .decode(&prompt.ids, true)
+            .unwrap_or_else(|_| prompt.text.clone())
+    };
+    said.map_or_else(text, str::to_owned)
 }
 
 /// The test sets that both evaluations have.
@@ -102,7 +120,66 @@ fn sets(before: &EvaluationReport, after: &EvaluationReport) -> BTreeMap<String,
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
+    use serde_json::{Value, json};
+
     use super::*;
+    use crate::telemetry::table;
+
+    /// The prompt that `text` is, or that a template made of `messages`.
+    fn prompt(tokenizer: &Tokenizer, text: &str, messages: Option<Vec<Value>>) -> Prompt {
+        let ids = tokenizer.encode(text, true).unwrap();
+        Prompt {
+            text: tokenizer.decode(&ids, false).unwrap(),
+            ids: ids.into(),
+            messages: messages.map(Into::into),
+            ..Prompt::default()
+        }
+    }
+
+    #[test]
+    fn the_table_shows_what_a_chat_asks_and_a_text_without_special_tokens() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/tokenizer/llama2");
+        let tokenizer = Tokenizer::load(&folder).unwrap();
+        let chat = |messages: Value| {
+            let text = "[INST] <<SYS>> You are a helpful assistant that was made by somebody. <</SYS>> .. [/INST]";
+            let messages = messages.as_array().unwrap().clone();
+            prompt(&tokenizer, text, Some(messages))
+        };
+        let message = |role: &str, content: &str| json!({"role": role, "content": content});
+        let prompts = [
+            prompt(&tokenizer, "What is 2+3?", None),
+            chat(json!([message("system", "Be brief."), message("user", "What is 4+5?")])),
+            chat(json!([
+                message("user", "What is 6+7?"),
+                message("assistant", "13"),
+                message("user", "And 8 more?"),
+                message("assistant", "It is "),
+            ])),
+            // Nobody asks: the rendering is all there is.
+            chat(json!([message("system", "Be brief.")])),
+        ];
+        assert!(prompts[0].text.starts_with("<s>"), "{}", prompts[0].text);
+        let answers: Vec<Answer> = (0..4)
+            .map(|number| Answer {
+                response: number.to_string(),
+                score: 0.0,
+            })
+            .collect();
+        let comparison = BeforeAfter {
+            rows: rows(&prompts, (&answers, &answers), &tokenizer),
+            ..BeforeAfter::default()
+        };
+        let asked: Vec<&str> = comparison.rows.iter().map(|row| row.prompt.as_str()).collect();
+        assert_eq!(asked[..3], ["What is 2+3?", "What is 4+5?", "And 8 more?"]);
+        assert!(asked[3].contains("<<SYS>> You are"), "{}", asked[3]);
+        let table = table::render(&comparison, 60);
+        let lines: Vec<&str> = table.lines().skip(2).collect();
+        for (line, asked) in lines.iter().zip(&asked[..3]) {
+            assert!(line.starts_with(asked), "{table}");
+        }
+    }
 
     fn settings(set_field: Option<&str>) -> Evaluation {
         Evaluation {

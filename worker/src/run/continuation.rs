@@ -26,6 +26,9 @@ const CURES: [&str; 5] = [
     "algorithm.kl.stopAbove",
 ];
 
+/// How a remote reward is asked. What its servers are may be said anew where they moved: their scores are what they say they are, as before.
+const ASKED: [&str; 5] = ["urls", "timeoutSeconds", "maxRetries", "maxConcurrency", "batchSize"];
+
 /// A run that goes on from a checkpoint.
 #[derive(Clone, Copy, Debug)]
 pub struct Continuation<'a> {
@@ -38,8 +41,8 @@ pub struct Continuation<'a> {
 }
 
 impl Continuation<'_> {
-    /// A checkpoint goes on only under the configuration that made it; the job's name, how long it is, how often to look and to save, and what
-    /// changes memory and speed alone, may change, and where the run diverged what may prevent it. So may a path or a hub's revision where what
+    /// A checkpoint goes on only under the configuration that made it; the job's name, how long it is, how often to look and to save, how a remote
+    /// reward is asked, and what changes memory and speed alone, may change, and where the run diverged what may prevent it. So may a path or a hub's revision where what
     /// lies there is compared by digests: a run whose branch moved goes on with the commit that it began with.
     ///
     /// # Errors
@@ -73,6 +76,7 @@ impl Continuation<'_> {
         });
         cures
             .chain(self.new_precision())
+            .chain(self.new_servers())
             .chain(self.new_length(prompts))
             .collect()
     }
@@ -83,6 +87,14 @@ impl Continuation<'_> {
         let (was, is) = (before.dtype(Role::Rollout), self.now.dtype(Role::Rollout));
         let words = "from here on samples are drawn with other rounding";
         (was != is).then(|| format!("roles.rollout.dtype was {}, is {}: {words}", was.name(), is.name()))
+    }
+
+    /// Other servers that score. Their addresses are not told: some have a password.
+    fn new_servers(&self) -> Option<String> {
+        let before = RunConfig::deserialize(&self.state.run_config).ok()?;
+        let (was, is) = (before.reward.remote?, self.now.reward.remote.as_ref()?);
+        let words = "roles.reward.remote.urls are others: from here on these servers score";
+        (was.urls != is.urls).then(|| words.to_owned())
     }
 
     /// What another length comes to: the learning rate's schedule spans the whole run, and jumps to where it would be.
@@ -127,6 +139,9 @@ impl Continuation<'_> {
     /// A configuration without what may change within its blocks.
     fn compared(&self, config: Value) -> Value {
         let mut config = without_memory(config, self.now);
+        if let Some(remote) = config.pointer_mut("/reward/remote").and_then(Value::as_object_mut) {
+            remote.retain(|field, _| !ASKED.contains(&field.as_str()));
+        }
         for field in CURES.iter().filter(|_| self.diverged) {
             if let Some(value) = config.pointer_mut(&pointer(field)) {
                 *value = Value::Null;
@@ -192,7 +207,7 @@ mod tests {
 
     use ppo_crds::manifest::parse_manifest;
     use ppo_crds::run_config::{Location, RewardModel, RunLength};
-    use ppo_crds::spec::{DType, Estimator, Overlap, Profile, Schedule};
+    use ppo_crds::spec::{DType, Estimator, Overlap, Profile, RemoteRewardSpec, Schedule};
     use ppo_crds::{Environment, resolve};
     use serde_json::json;
 
@@ -338,6 +353,43 @@ mod tests {
             words.ends_with("\nroles.reward.model.dtype: was null, is \"float32\""),
             "{words}"
         );
+    }
+
+    #[test]
+    fn a_remote_reward_may_be_asked_in_another_way_and_elsewhere_which_is_told_and_weigh_no_other() {
+        let mut began = config();
+        let remote = json!({"urls": ["http://a/score"], "weight": 2});
+        began.reward.remote = Some(serde_json::from_value(remote).unwrap());
+        let state = state(&serde_json::to_value(&began).unwrap(), None);
+        let told = |change: &dyn Fn(&mut RemoteRewardSpec)| {
+            let mut now = began.clone();
+            change(now.reward.remote.as_mut().unwrap());
+            let (state, now, diverged) = (&state, &now, false);
+            let goes_on = Continuation { state, now, diverged };
+            goes_on.check(Afresh::Here).map(|()| goes_on.changes(10))
+        };
+        let patient = told(&|remote| {
+            remote.timeout_seconds += 1;
+            remote.max_retries += 1;
+            remote.max_concurrency += 1;
+            remote.batch_size += 1;
+        });
+        assert!(patient.unwrap().is_empty());
+        let elsewhere = told(&|remote| remote.urls = vec!["http://b/score".into()]);
+        assert_eq!(
+            elsewhere.unwrap(),
+            ["roles.reward.remote.urls are others: from here on these servers score"]
+        );
+        let words = told(&|remote| remote.weight = 1.0).unwrap_err().to_string();
+        assert!(
+            words.ends_with("\nroles.reward.remote.weight: was 2.0, is 1.0"),
+            "{words}"
+        );
+        let mut without = began.clone();
+        without.reward.remote = None;
+        let (state, now, diverged) = (&state, &without, false);
+        let goes_on = Continuation { state, now, diverged };
+        goes_on.check(Afresh::Here).unwrap_err();
     }
 
     #[test]

@@ -90,10 +90,10 @@ pub fn of_policy<T>(
     }
 }
 
-/// Says where sequences may be longer than the critic was made for. A run that goes on may be without its folder.
-fn warn_beyond(config: &RunConfig, critic: &Path) {
-    let Ok(critic) = ModelConfig::read(critic) else { return };
-    let (context, longest) = (critic.max_positions, config.longest_sequence());
+/// Says where sequences, of up to `longest` tokens, may be longer than the critic was made for. One that began as the policy never is: no
+/// sequence is longer than that one's context.
+pub fn warn_beyond(critic: &Critic, longest: usize) {
+    let context = critic.model.decoder.config().max_positions;
     if context < longest {
         tracing::warn!(
             "a sequence may have {longest} tokens, the context of model.critic has {context}: beyond it its values mean little; lower \
@@ -174,7 +174,6 @@ impl Learners<'_> {
     fn critic(&self, location: &Location, actor: &Actor) -> Result<Critic> {
         let config = self.config;
         let folder = resolve_location(location).context("model.critic")?;
-        warn_beyond(config, &folder);
         if let Some(adapter) = &config.model.adapter {
             // Frozen weights of one place are held once.
             let shared = actor.frozen.as_ref().filter(|_| *location == config.model.policy);

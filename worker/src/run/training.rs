@@ -248,14 +248,3 @@ fn stopped(step: u64, fresh: bool) -> String {
     let without = if fresh { " without --fresh" } else { "" };
     format!("stopped after step {step}, checkpoint saved; the same command{without} goes on from there")
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn who_began_anew_is_not_told_to_begin_anew_once_more() {
-        assert!(stopped(3, true).ends_with("the same command without --fresh goes on from there"));
-        assert!(stopped(3, false).ends_with("the same command goes on from there"));
-    }
-}

@@ -95,6 +95,51 @@ fn names_are_taken_in_the_spellings_of_the_frameworks() {
     assert_eq!(surrogate("cispo"), surrogate("CISPO"));
     assert_eq!(surrogate("clipped"), surrogate("vanilla"));
     assert_ne!(surrogate("clipped"), surrogate("cispo"));
+    let kl = |name: &str| {
+        let block = json!({"logprobs": [[-1, -2, -3]], "refLogprobs": [[-2, -1.5, -3.5]], "estimator": name});
+        answer(json!({"kl": block}))["kl"].clone()
+    };
+    for (ours, theirs) in [
+        ("k1", "kl"),
+        ("k2", "mse"),
+        ("k2", "k2+"),
+        ("k3", "low_var_kl"),
+        ("oneSided", "one-sided"),
+    ] {
+        assert_eq!(kl(ours), kl(theirs), "{theirs}");
+    }
+    let all = ["k1", "k2", "k3", "abs", "oneSided"].map(kl);
+    for (place, one) in all.iter().enumerate() {
+        assert!(!all[..place].contains(one), "{one} is of two names");
+    }
+}
+
+#[test]
+fn a_name_with_a_sign_that_may_mean_something_is_no_other_spelling() {
+    let kl = |name: &str| json!({"kl": {"logprobs": [[-1]], "refLogprobs": [[-2]], "estimator": name}});
+    for (name, value) in [
+        ("k3+", "k3"),
+        ("low_var_kl+", "low_var_kl"),
+        ("kl+", "kl"),
+        ("abs+", "abs"),
+    ] {
+        let complaint = complaint(kl(name));
+        let expected = format!("kl.estimator: {name:?} has the value of {value} with k2's gradient");
+        assert!(complaint.contains(&expected), "{complaint}");
+    }
+    for name in ["k3!", "k3++", "+k3", "k", ""] {
+        let complaint = complaint(kl(name));
+        let expected = format!("kl.estimator: unknown KL estimator {name:?}; expected k1");
+        assert!(complaint.contains(&expected), "{complaint}");
+    }
+    let estimate = |name: &str| json!({"advantage": {"estimator": name, "rewards": [[1], [2]], "mask": [[1], [1]], "groups": [1, 1]}});
+    for name in ["RLOO!", "rloo+", "reinforce+", "grpo*"] {
+        let complaint = complaint(estimate(name));
+        let expected = format!("advantage.estimator: unknown estimator {name:?}");
+        assert!(complaint.contains(&expected), "{complaint}");
+    }
+    let other = complaint(json!({"profile": "verl/fsdp"}));
+    assert!(other.contains("unknown profile \"verl/fsdp\""), "{other}");
 }
 
 #[test]

@@ -28,6 +28,26 @@ fn verls_samples_of_a_held_out_prompt_are_taken_where_they_can_differ() {
 }
 
 #[test]
+fn false_switches_verls_validation_and_checkpoints_off_as_it_does_there() {
+    let held_out = "actor_rollout_ref.model.path=/m data.val_files=/aime.parquet";
+    for off in ["False", "false", "-1", "0"] {
+        let flags = format!("{held_out} trainer.test_freq={off} trainer.save_freq={off}");
+        let conversion = converted(Framework::Verl, &flags);
+        let spec = &conversion.job.spec;
+        assert_eq!((&spec.evaluation, spec.checkpoint.every_steps), (&None, 0), "{off}");
+        let told = |note: &Note| note.message.starts_with("test_freq is off");
+        assert!(conversion.notes.iter().any(told), "{off}: {:?}", conversion.notes);
+    }
+    let other = convert(
+        Framework::Verl,
+        &format!("{held_out} trainer.test_freq=often"),
+        &nothing,
+    );
+    let error = other.unwrap_err().to_string();
+    assert!(error.contains("wants a whole number, has \"often\""), "{error}");
+}
+
+#[test]
 fn openrlhf_draws_four_samples_of_a_held_out_prompt_unless_another_number_is_given() {
     let of = |flags: &str| samples(Framework::Openrlhf, &format!("--pretrain a/b {flags}"));
     let held_out = "--eval_dataset /e.jsonl --eval_steps 5";

@@ -149,6 +149,38 @@ fn megatrons_adam_is_adamw() {
 }
 
 #[test]
+fn fsdps_adam_is_another_optimizer_where_weights_decay() {
+    let (actor, critic) = ("actor_rollout_ref.actor.optim", "critic.optim");
+    for optimizer in [actor, critic] {
+        let of = |word: &str, others: &str| {
+            let flag = format!("{optimizer}.optimizer={word}");
+            let command = format!("actor_rollout_ref.model.path=/m {flag} {others}");
+            left(Framework::Verl, &command, &flag)
+        };
+        let decay = |value: &str| format!("{optimizer}.weight_decay={value}");
+        let said = of("Adam", "").unwrap();
+        assert!(said.starts_with("is torch's Adam") && said.contains("(L2)"), "{said}");
+        assert!(of("Adam", &decay("0.1")).is_some() && of("Adam", &decay("null")).is_some());
+        assert!(of("Adam", &decay("0")).is_none() && of("Adam", &decay("0.0")).is_none());
+        for other in ["adam", "AdamW", "adamw"] {
+            assert_eq!(of(other, &decay("0.1")), None, "{other}");
+        }
+    }
+    let referring = format!("{critic}.optimizer=Adam {critic}.weight_decay='${{{actor}.weight_decay}}'");
+    let of_critic = |flags: &str| {
+        let command = format!("actor_rollout_ref.model.path=/m {referring} {flags}");
+        left(Framework::Verl, &command, "critic.optim.optimizer=Adam")
+    };
+    assert!(of_critic("").is_some());
+    assert_eq!(of_critic(&format!("{actor}.weight_decay=0")), None);
+    // Without a critic nothing is said of its optimizer.
+    assert_eq!(
+        of_critic("algorithm.adv_estimator=grpo actor_rollout_ref.rollout.n=4"),
+        None
+    );
+}
+
+#[test]
 fn the_optimizer_of_a_critic_that_is_not_there_is_nothing_to_tell_of() {
     for (flag, subject) in [
         ("critic.optim.optimizer=sgd", "critic.optim.optimizer=sgd"),

@@ -6,11 +6,7 @@ use crate::convert::draft::{Draft, WrongValue};
 
 const PAIRS: &[Pair] = &[
     Pair::of("actor_rollout_ref.actor.grad_clip", "critic.grad_clip", "1.0"),
-    Pair::of(
-        "actor_rollout_ref.actor.optim.weight_decay",
-        "critic.optim.weight_decay",
-        "0.01",
-    ),
+    DECAY,
     Pair::of("actor_rollout_ref.actor.optim.betas", "critic.optim.betas", "0.9 0.999"),
     Pair::of("actor_rollout_ref.actor.optim.eps", "critic.optim.eps", "1e-8"),
     SCHEDULE,
@@ -30,6 +26,12 @@ const PAIRS: &[Pair] = &[
     ),
 ];
 
+/// The weight decay of both.
+pub(super) const DECAY: Pair = Pair::of(
+    "actor_rollout_ref.actor.optim.weight_decay",
+    "critic.optim.weight_decay",
+    "0.01",
+);
 const SCHEDULE: Pair = Pair::of(
     "actor_rollout_ref.actor.optim.lr_scheduler_type",
     "critic.optim.lr_scheduler_type",

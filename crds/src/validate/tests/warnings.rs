@@ -222,6 +222,8 @@ fn a_pass_score_that_no_answer_reaches_or_a_wrong_one_does_is_warned_of() {
     );
     let wrong = found(1.0, "{exactMatch: {}}, {length: {max: 9}}");
     assert!(wrong[0].contains("a wrong answer may pass"), "{wrong:?}");
+    let anything = found(0.0, "{exactMatch: {}}");
+    assert!(anything[0].contains("give by themselves (0), so"), "{anything:?}");
     for (pass_score, rules) in [
         (0.5, "{exactMatch: {}, weight: 0.5}"),
         (2.0, "{exactMatch: {}}, {length: {max: 9}}"),

@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::conditions::{ADMITTED, EVICTED, QUOTA_RESERVED, holds, words};
 use super::lookups::{Lookups, Priority};
 use super::{refusal, topology, workload};
-use crate::gang::{Admission, Place};
+use crate::gang::{Admission, Place, stuck};
 use crate::job::Job;
 use crate::world::Children;
 
@@ -19,13 +19,13 @@ pub fn admission(job: &Job, children: &Children, lookups: &Lookups) -> Admission
     let scheduling = &job.spec.scheduling;
     if scheduling.queue.is_empty() {
         let message = "scheduling.gang is kueue: name a LocalQueue of this namespace in scheduling.queue";
-        return waiting("QueueMissing", message);
+        return waiting(stuck::QUEUE_MISSING, message);
     }
     if lookups.priority == Some(Priority::NoSuchClass) {
         let name = &scheduling.priority_class_name;
         let message =
             format!("there is no WorkloadPriorityClass or PriorityClass {name} (scheduling.priorityClassName)");
-        return waiting("PriorityClassMissing", &message);
+        return waiting(stuck::PRIORITY_CLASS_MISSING, &message);
     }
     let Some(workload) = workload::observed(job, children) else {
         return waiting("Pending", "the job is being queued");

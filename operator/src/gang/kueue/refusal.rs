@@ -5,6 +5,7 @@ use kube::api::DynamicObject;
 
 use super::conditions::{EVICTED, FINISHED, QUOTA_RESERVED, holds, words};
 use super::{admission_checks, workload};
+use crate::gang::stuck;
 
 /// Reason and message of one that is not admitted; None where Kueue's conditions say it all.
 pub fn of(workload: &DynamicObject) -> Option<(&'static str, String)> {
@@ -14,7 +15,7 @@ pub fn of(workload: &DynamicObject) -> Option<(&'static str, String)> {
         let message = format!(
             "Workload {name} is finished ({reason}: {message}), so Kueue admits it no more: delete it, and the operator makes another"
         );
-        return Some(("WorkloadFinished", message));
+        return Some((stuck::WORKLOAD_FINISHED, message));
     }
     if workload::is_deactivated(workload) {
         let (reason, message) = words(workload, EVICTED);
@@ -26,7 +27,7 @@ pub fn of(workload: &DynamicObject) -> Option<(&'static str, String)> {
         let message = format!(
             "Workload {name} is not active (spec.active: false): {why}; once that is put right set it active again"
         );
-        return Some(("Deactivated", message));
+        return Some((stuck::DEACTIVATED, message));
     }
     let reserved = holds(workload, QUOTA_RESERVED) && !holds(workload, EVICTED);
     let checks = admission_checks::unpassed(workload).filter(|_| reserved)?;

@@ -1,15 +1,16 @@
 //! The gang that is not complete.
 
+use k8s_openapi::jiff::Timestamp;
 use ppo_crds::status::Phase;
 
 use super::evidence::one_line;
-use super::{Cause, Evidence, Finding, remedy};
+use super::{Cause, Evidence, Finding, remedy, scheduling};
 use crate::plugin::gang::{condition, is_of, text};
 use crate::plugin::pods;
 
 /// What the operator and the PodGroups say, where the pods do not say the same. Where pods are `refused` the operator's word is of that,
 /// which is told already.
-pub fn findings(evidence: &Evidence, refused: bool) -> Vec<Finding> {
+pub fn findings(evidence: &Evidence, refused: bool, now: Timestamp) -> Vec<Finding> {
     let said: Vec<&str> = evidence
         .living()
         .filter_map(|pod| pods::condition(pod, "PodScheduled", "False"))
@@ -17,10 +18,9 @@ pub fn findings(evidence: &Evidence, refused: bool) -> Vec<Finding> {
         .collect();
     let is_new =
         |words: &str| !words.is_empty() && !said.iter().any(|said| said.contains(words) || words.contains(said));
-    let group = |words: String| {
-        let fix = remedy::of_scheduling(&words, evidence);
-        Finding::blocking(Cause::Gang, format!("The gang is not complete: {words}."), fix)
-    };
+    let incomplete =
+        |words: &str, fix: String| Finding::blocking(Cause::Gang, format!("The gang is not complete: {words}."), fix);
+    let group = |words: String| incomplete(&words, remedy::of_scheduling(&words, evidence));
     let groups = evidence.gang.iter().filter_map(pod_group).map(|words| one_line(&words));
     let mut found: Vec<Finding> = groups.filter(|words| is_new(words)).map(group).collect();
     let waits = matches!(
@@ -32,7 +32,14 @@ pub fn findings(evidence: &Evidence, refused: bool) -> Vec<Finding> {
         .filter(|_| waits && !refused);
     let words = condition.map(|condition| one_line(&condition.message));
     if let Some(words) = words.filter(|words| is_new(words) && found.is_empty() && said.is_empty()) {
-        found.push(group(words));
+        // Room is no remedy for what the API server refuses.
+        let refusal = scheduling::refused(evidence, now).map(one_line);
+        let is_refused = refusal.is_some_and(|refusal| words.contains(&refusal) && !scheduling::is_of_budget(&refusal));
+        let fix = match is_refused {
+            true => remedy::of_creation(&words),
+            false => remedy::of_scheduling(&words, evidence),
+        };
+        found.push(incomplete(&words, fix));
     }
     found
 }

@@ -55,7 +55,7 @@ fn placement(evidence: &Evidence, now: Timestamp) -> Vec<Finding> {
     }
     let of_pods = scheduling::findings(evidence, now);
     let refused = of_pods.iter().any(|finding| finding.cause == Cause::PodsMissing);
-    let mut findings = gang::findings(evidence, refused);
+    let mut findings = gang::findings(evidence, refused, now);
     findings.extend(of_pods);
     findings
 }

@@ -1,28 +1,30 @@
 //! Waiting for quota.
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::ResourceExt as _;
 use kube::api::DynamicObject;
 use ppo_crds::status::Phase;
 
 use super::evidence::one_line;
 use super::{Cause, Evidence, Finding};
-use crate::gang::admission_checks;
+use crate::condition::kind;
+use crate::gang::{admission_checks, stuck};
 use crate::plugin::gang::{condition, is_of, text};
 
 /// Why Kueue has not admitted the job's Workload; or that the operator says it is queued.
 pub fn findings(evidence: &Evidence) -> Vec<Finding> {
+    let is_queued = evidence.phase() == Some(Phase::Queued);
+    let condition = evidence.condition(kind::GANG_SCHEDULED, "False").filter(|_| is_queued);
+    if let Some(missing) = condition.and_then(missing) {
+        return vec![missing];
+    }
     let workloads = evidence
         .gang
         .iter()
         .filter(|object| is_of(object, "kueue.x-k8s.io", "Workload"));
     let found: Vec<Finding> = workloads.filter_map(|object| workload(evidence, object)).collect();
-    if !found.is_empty() || evidence.phase() != Some(Phase::Queued) {
+    if !found.is_empty() || !is_queued {
         return found;
-    }
-    let condition = evidence.condition("GangScheduled", "False");
-    if let Some(missing) = condition.filter(|condition| condition.reason == "GangSchedulerMissing") {
-        let what = format!("The job's gang scheduler is missing: {}.", one_line(&missing.message));
-        return vec![Finding::blocking(Cause::Gang, what, INSTALL)];
     }
     let queue = &evidence.job.spec.scheduling.queue;
     let words = condition.map(|condition| one_line(&condition.message));
@@ -31,13 +33,29 @@ pub fn findings(evidence: &Evidence) -> Vec<Finding> {
         None => format!("The job waits in queue {queue:?}."),
     };
     let fix = match condition.map(|condition| condition.reason.as_str()) {
-        Some("Deactivated" | "WorkloadFinished" | "AdmissionCheck") => REFUSED,
+        Some(stuck::DEACTIVATED | stuck::WORKLOAD_FINISHED | "AdmissionCheck") => REFUSED,
         _ => WAIT,
     };
     vec![Finding::blocking(Cause::Queued, what, fix)]
 }
 
+/// What the job asks for and the cluster does not have. Until that is there no Workload of the job counts.
+fn missing(condition: &Condition) -> Option<Finding> {
+    let (cause, what, fix) = match condition.reason.as_str() {
+        stuck::GANG_SCHEDULER_MISSING => (Cause::Gang, "The job's gang scheduler is missing", INSTALL),
+        stuck::QUEUE_MISSING => (Cause::Queued, "The job names no queue", NAME_A_QUEUE),
+        stuck::PRIORITY_CLASS_MISSING => (Cause::Queued, "The job's priority class is missing", MAKE_THE_CLASS),
+        _ => return None,
+    };
+    let words = one_line(&condition.message);
+    Some(Finding::blocking(cause, format!("{what}: {words}."), fix))
+}
+
 const INSTALL: &str = "install it, or set spec.scheduling.gang to auto or to one that the cluster has";
+
+const NAME_A_QUEUE: &str = "suspend the job, set spec.scheduling.queue to a LocalQueue of this namespace (`kubectl get localqueues`), and resume it";
+
+const MAKE_THE_CLASS: &str = "create the class, or correct spec.scheduling.priorityClassName, which may change at any time; the job is queued by itself then";
 
 const WAIT: &str = "wait until others end, ask for fewer GPUs or engines, or have the queue's quota raised (`kubectl get clusterqueues -o wide`)";
 

@@ -358,7 +358,7 @@ fn every_rank_knows_which_numbers_of_the_policy_a_step_changed() {
                 for (name, range) in changed.places {
                     let mut marked = Vec::new();
                     let bits = changed.marks.read().unwrap();
-                    bits.each(range, |place| marked.push(place)).unwrap();
+                    bits.each(range, |places| marked.extend(places)).unwrap();
                     let differ = before.0[&name]
                         .ne_tensor(&after.0[&name])
                         .view([-1])

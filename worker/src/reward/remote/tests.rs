@@ -403,10 +403,6 @@ async fn answers_that_are_not_scores_are_refused() {
         ("{\"rewards\": [NaN, 1]}", "scores must be finite"),
         ("{\"scores\": []}", "scores has 0 numbers for 2 samples"),
         ("{\"reward\": [1, 2]}", "neither \"rewards\" nor \"scores\""),
-        (
-            "{\"rewards\": [1, 2], \"extra_logs\": {\"a\": [1]}}",
-            "extra_logs.a has 1 numbers for 2 samples: answer begins",
-        ),
         ("<html>proxy</html>", "want {\"rewards\": [number, ..]}"),
         ("", "(empty answer)"),
     ];
@@ -449,36 +445,72 @@ async fn what_a_server_declares_as_optional_may_be_null() {
 #[tokio::test]
 async fn extra_logs_are_kept_for_every_sample() {
     let (url, _) = server(|call, query| async move {
-        let (rewards, scores) = (vec![-1.0; query.len()], vec![0.5; query.len()]);
-        if call == 0 {
-            return axum::Json(json!({"scores": scores, "extra_logs": {"a": vec![2; query.len()]}})).into_response();
-        }
-        axum::Json(json!({"rewards": rewards, "scores": scores, "extra_logs": {"b": "true", "c": 3}})).into_response()
+        let name = ["a", "b"][call];
+        axum::Json(json!({"rewards": vec![-1; query.len()], "scores": vec![0.5; query.len()], "extra_logs": {name: 3, "short": true}}))
+            .into_response()
     })
     .await;
     let one = RemoteOptions {
         max_concurrency: 1,
         ..options(&[&url])
     };
-    let error = score(one.clone(), 3).await.unwrap_err();
-    assert!(
-        error.contains("extra_logs.b has the string \"true\", want numbers"),
-        "{error}"
-    );
-
-    let (url, _) = server(|call, query| async move {
-        let name = ["a", "b"][call];
-        axum::Json(json!({"rewards": vec![-1; query.len()], "scores": vec![0.5; query.len()], "extra_logs": {name: 3, "short": true}}))
-            .into_response()
-    })
-    .await;
-    let scores = score(RemoteOptions { urls: vec![url], ..one }, 3).await.unwrap();
+    let scores = score(one, 3).await.unwrap();
     assert_eq!(scores.scores, [-1.0; 3], "rewards are what is optimised");
     assert_eq!(scores.extra["scores"], [0.5; 3]);
     assert_eq!(scores.compared, [0.5; 3], "scores are what groups are left out by");
     assert_eq!(scores.extra["a"][..2], [3.0, 3.0]);
     assert_eq!(scores.extra["short"], [1.0; 3], "true is 1, as in a list");
     assert!(scores.extra["a"][2].is_nan() && scores.extra["b"][0].is_nan() && scores.extra["b"][2] == 3.0);
+}
+
+#[tokio::test]
+async fn a_further_log_that_does_not_fit_is_left_out_and_ends_no_run() {
+    for (logs, why) in [
+        (
+            json!({"x": [1, "2"]}),
+            "extra_logs.x has the string \"2\", want finite numbers",
+        ),
+        (json!({"x": "true"}), "extra_logs.x has the string \"true\", want"),
+        (json!({"x": [[1], [2]]}), "extra_logs.x has the list [1], want"),
+        (json!({"x": [1, 1e300]}), "extra_logs.x has the number 1e+300, want"),
+        (json!({"x": [1], "y": {}}), "extra_logs.x has 1 numbers for 2 samples"),
+        (
+            json!([1, 2]),
+            "extra_logs is the list [1,2], want {\"name\": [number, ..]}",
+        ),
+    ] {
+        let mut answer = json!({"rewards": [1, 2], "extra_logs": logs});
+        let read = read_answer(answer.to_string().as_bytes(), &samples(2)).unwrap();
+        assert_eq!(read.scores, Scores::of(vec![1.0, 2.0]), "{logs}");
+        let left_out = read.left_out.unwrap();
+        assert!(left_out.starts_with(why), "{left_out}");
+
+        // The others stay.
+        if logs.is_object() {
+            answer["extra_logs"]["z"] = json!([3, true]);
+            let (url, _) = server(move |_, _| {
+                let answer = answer.clone();
+                async move { axum::Json(answer).into_response() }
+            })
+            .await;
+            let scores = score(options(&[&url]), 2).await.unwrap();
+            assert_eq!(scores.scores, [1.0, 2.0]);
+            assert_eq!(
+                scores.extra.into_iter().collect::<Vec<_>>(),
+                [("z".to_owned(), vec![3.0, 1.0])]
+            );
+        }
+    }
+}
+
+#[test]
+fn null_in_a_further_log_is_a_sample_without_a_number() {
+    let answer = json!({"rewards": [1, 2], "extra_logs": {"some": [null, 3], "none": null}});
+    let read = read_answer(answer.to_string().as_bytes(), &samples(2)).unwrap();
+    assert_eq!(read.left_out, None);
+    let (some, none) = (&read.scores.extra["some"], &read.scores.extra["none"]);
+    assert!(some[0].is_nan() && some[1] == 3.0, "{some:?}");
+    assert!(none.len() == 2 && none.iter().all(|number| number.is_nan()), "{none:?}");
 }
 
 #[tokio::test]

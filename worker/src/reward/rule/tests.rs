@@ -168,7 +168,7 @@ fn numbers_are_read_as_people_write_them() {
         (r"\frac{34}{x}", 34.0),
     ];
     for (text, value) in cases {
-        assert_eq!(last_number(text), Some(value), "{text}");
+        assert_eq!(last_number(text).map(|number| number.value), Some(value), "{text}");
     }
     for text in ["", "none", "1/0", r"\frac{1}{0}", "1e999", "-", "$", "½", "٣"] {
         assert_eq!(last_number(text), None, "{text}");
@@ -197,6 +197,35 @@ fn numeric_match_takes_the_last_number_within_the_tolerance() {
     assert_eq!(score(&numeric(0.0), "I do not know", "42"), 0.0);
     assert_eq!(score(&numeric(0.0), r"\boxed{\frac{3}{4}}", r"\dfrac{3}{4}"), 1.0);
     assert_eq!(score(&numeric(0.0), r"\boxed{\frac{1}{4}}", r"\frac{3}{4}"), 0.0);
+}
+
+#[test]
+fn whole_numbers_are_compared_by_their_digits_however_many_there_are() {
+    for (response, label, wanted) in [
+        ("12345678901234567891", "12345678901234567890", 0.0),
+        ("12345678901234567890", "12345678901234567890", 1.0),
+        ("9007199254740993", "9007199254740992", 0.0),
+        ("-9007199254740993", "-9007199254740992", 0.0),
+        ("-9007199254740993", "9007199254740993", 0.0),
+        ("$9,007,199,254,740,993.00", "9007199254740993", 1.0),
+        ("x = - 9007199254740993", "-09007199254740993.0", 1.0),
+        ("It is...9007199254740993", "9007199254740992", 0.0),
+        ("-0", "0.0", 1.0),
+        ("007", "7", 1.0),
+        // What is written otherwise is compared as a float.
+        ("9.007199254740992e15", "9007199254740992", 1.0),
+        (r"\frac{84}{2}", "42", 1.0),
+    ] {
+        for tolerance in [0.0, 1e-6] {
+            assert_eq!(
+                score(&numeric(tolerance), response, label),
+                wanted,
+                "{response} {label}"
+            );
+        }
+    }
+    assert_eq!(score(&numeric(1.0), "41", "42"), 1.0);
+    assert_eq!(score(&numeric(1.0), "40", "42"), 0.0);
 }
 
 #[test]
@@ -410,7 +439,7 @@ proptest! {
         let sign = if number < 0 { "-" } else { "" };
         let value: f64 = format!("{sign}{digits}.{cents:02}").parse().unwrap();
         for text in [format!("{sign}{digits}.{cents:02}"), format!("so: {sign}${}.{cents:02}.", grouped.join(","))] {
-            prop_assert_eq!(last_number(&text), Some(value), "{}", text);
+            prop_assert_eq!(last_number(&text).map(|number| number.value), Some(value), "{}", text);
         }
     }
 }

@@ -136,7 +136,7 @@ pub const ROWS: &[Row] = &[
         "optimizer.minLearningRateRatio is its share of the learning rate: give min_lr / lr",
     ).off(&["0", "0.0"]),
     needless(&["actor_rollout_ref.actor.optim.total_training_steps"], "the schedule ends with the run"),
-    // Megatron's `adam` decays the weights as AdamW does.
+    // Megatron's `adam` decays the weights as AdamW does; of FSDP's `Adam`, which does not, `optimizer::tell` says so.
     field(&["actor_rollout_ref.actor.optim.optimizer"], &[], One(&[("adamw", ""), ("adam", "")])),
     computed(
         &["actor_rollout_ref.actor.optim.lr_decay_steps"],

@@ -17,6 +17,37 @@ fn a_gang_scheduler_that_is_not_installed_is_no_wait_for_quota() {
 }
 
 #[test]
+fn a_queue_or_a_priority_class_that_is_missing_is_no_wait_for_quota_either() {
+    let missing = |reason: &str, message: &str| {
+        // One that it had before its class was renamed.
+        let pending = condition("QuotaReserved", "False", "Pending", "insufficient unused quota");
+        let mut queued = queued(json!({}), json!({"conditions": [pending]}));
+        let gang = json!({"type": "GangScheduled", "status": "False", "reason": reason, "message": message,
+            "lastTransitionTime": NOW});
+        queued.job.status.as_mut().unwrap().conditions = vec![serde_json::from_value(gang).unwrap()];
+        let finding = first(&queued);
+        assert!(!finding.fix.contains("quota"), "{finding:?}");
+        finding
+    };
+    says(
+        &missing(
+            "QueueMissing",
+            "name a LocalQueue of this namespace in scheduling.queue",
+        ),
+        Cause::Queued,
+        &["names no queue: name a LocalQueue", "set spec.scheduling.queue"],
+    );
+    says(
+        &missing("PriorityClassMissing", "there is no PriorityClass gold"),
+        Cause::Queued,
+        &[
+            "there is no PriorityClass gold",
+            "create the class, or correct spec.scheduling.priorityClassName",
+        ],
+    );
+}
+
+#[test]
 fn a_queued_job_speaks_with_kueues_words_and_nothing_else() {
     let mut queued = evidence(job("Queued"));
     queued.gang = vec![object(

@@ -164,6 +164,29 @@ fn a_refusal_is_told_once_though_the_gangs_condition_has_it_too() {
 }
 
 #[test]
+fn what_is_refused_while_pods_of_the_name_are_going_has_its_own_remedy_and_is_no_want_of_room() {
+    let words = "ConfigMap rloo-config belongs to nobody; the job waits until it is gone";
+    let mut pending = job("Pending");
+    pending["status"]["conditions"] = json!([{"type": "GangScheduled", "status": "False", "reason": "WaitsForNodes",
+        "message": format!("0 of 5 pods have nodes; {words}"), "lastTransitionTime": NOW}]);
+    let mut going = evidence(pending);
+    going.pods = pods(&on_node(), &ready());
+    for pod in &mut going.pods {
+        pod.metadata.deletion_timestamp = serde_json::from_value(json!("2026-01-01T03:00:10Z")).unwrap();
+    }
+    says(&first(&going), Cause::Gang, &[words, "make room"]);
+    going.events = vec![event("PpoJob", "rloo", "Refused", words)];
+    says(
+        &first(&going),
+        Cause::Gang,
+        &[
+            words,
+            "delete the object that has the name, or give the job another name",
+        ],
+    );
+}
+
+#[test]
 fn what_a_limit_range_refuses_is_told_with_the_field_and_its_bound() {
     let cases = [
         (

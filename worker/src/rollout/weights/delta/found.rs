@@ -12,9 +12,6 @@ use crate::engine::changes::{Gaps, positions};
 use crate::model::marks::{Bits, Changed};
 use crate::native::bytes::bytes_of;
 
-/// Numbers that are copied at a time, once their places are known: most are far apart in memory, and so many are fetched beside each other.
-const BLOCK: usize = 1 << 12;
-
 /// Numbers that a device is asked for at a time.
 const FETCHED: usize = 1 << 22;
 
@@ -35,30 +32,20 @@ pub(super) struct Found {
 impl Found {
     /// In `range` of the flat buffer; `numbers` are the tensor's, where they lie in this machine's memory.
     fn of(bits: Bits, range: Range<i64>, numbers: Option<&[[u8; 2]]>) -> Result<Self> {
-        let (mut found, mut gaps, mut block) = (Self::default(), Gaps::default(), Vec::with_capacity(BLOCK));
-        bits.each(range, |position| {
-            gaps.push(position);
-            block.push(position);
-            if block.len() == BLOCK {
-                found.take(&mut block, numbers);
+        let (mut found, mut gaps) = (Self::default(), Gaps::default());
+        bits.each(range, |places| {
+            found.count += places.len();
+            gaps.extend(places);
+            if let Some(numbers) = numbers {
+                // There are as many as the range has.
+                let number = |place: &i64| numbers.get(*place as usize).copied().unwrap_or_default();
+                found.values.extend(places.iter().map(number));
             }
         })?;
-        found.take(&mut block, numbers);
         found.gaps = gaps.bytes;
         found.gaps.shrink_to_fit();
         found.values.shrink_to_fit();
         Ok(found)
-    }
-
-    /// The next positions, and the numbers there if they lie here.
-    fn take(&mut self, block: &mut Vec<i64>, numbers: Option<&[[u8; 2]]>) {
-        self.count += block.len();
-        if let Some(numbers) = numbers {
-            // There are as many as the range has.
-            let number = |position: &i64| numbers.get(*position as usize).copied().unwrap_or_default();
-            self.values.extend(block.iter().map(number));
-        }
-        block.clear();
     }
 
     /// Brings the numbers of `tensor` here that lie on a device.
