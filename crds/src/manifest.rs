@@ -4,8 +4,10 @@ mod empty;
 mod hint;
 mod line;
 mod mend;
+mod merge;
 mod nearest;
 mod shape;
+mod whole;
 
 use std::fmt::Write as _;
 
@@ -17,10 +19,11 @@ use serde::Deserialize;
 use serde_yaml::Value;
 
 pub use self::nearest::did_you_mean;
+pub use self::whole::whole_number;
 
 use self::line::line;
 use self::mend::Mended;
-use self::shape::{Misfit, Shape, shown};
+use self::shape::{Misfit, Shape, other, unquoted};
 use crate::PpoJob;
 use crate::field::{self, Step};
 use crate::kubernetes;
@@ -100,10 +103,8 @@ fn api_version() -> String {
 /// When the text is not YAML, holds no or several PpoJobs, or fields are unknown, missing or of the wrong type: all of those at once, with every
 /// rule that the rest breaks wherever it runs.
 pub fn parse_manifest(text: &str, origin: &str) -> Result<PpoJob, ManifestError> {
-    let documents = documents(text).map_err(|error| ManifestError::Syntax {
-        origin: origin.into(),
-        message: format!("{error}{}", cause(text, &error).unwrap_or_default()),
-    })?;
+    let text = without_mark(text);
+    let documents = documents(text).map_err(|error| no_yaml(text, origin, &error))?;
     let kinds: Vec<_> = documents.iter().map(identify).collect();
     let jobs: Vec<usize> = (0..documents.len()).filter(|&index| kinds[index].is_ok()).collect();
     let &[index] = jobs.as_slice() else {
@@ -121,6 +122,9 @@ pub fn parse_manifest(text: &str, origin: &str) -> Result<PpoJob, ManifestError>
     let mut document = documents.into_iter().nth(index).unwrap_or_default();
     let empty = empty::choices(&document);
     remove_nulls(&mut document);
+    if let Some(spec) = document.get_mut("spec") {
+        whole::numbers(spec, crate::spec_schema());
+    }
     let mut found = misfits(&document);
     found.extend(empty);
     let found = match found.is_empty() {
@@ -142,17 +146,53 @@ pub fn parse_manifest(text: &str, origin: &str) -> Result<PpoJob, ManifestError>
     })
 }
 
-fn documents(text: &str) -> Result<Vec<Value>, serde_yaml::Error> {
-    match nesting::too_deep(text) {
-        Some(error) => Err(error),
-        None => serde_yaml::Deserializer::from_str(text)
-            .map(Value::deserialize)
-            .collect(),
+/// The YAML documents of a text, with what stands under merge keys (`<<`) in the blocks around them.
+///
+/// # Errors
+/// When the text is not YAML.
+pub fn documents(text: &str) -> Result<Vec<Value>, serde_yaml::Error> {
+    if let Some(error) = nesting::too_deep(text) {
+        return Err(error);
     }
+    let documents = serde_yaml::Deserializer::from_str(text).map(Value::deserialize);
+    let mut documents = documents.collect::<Result<Vec<Value>, _>>()?;
+    documents.iter_mut().for_each(merge::apply);
+    Ok(documents)
+}
+
+/// A text without the byte order mark that some editors put before it, and YAML's reader takes for a part of the first name.
+pub fn without_mark(text: &str) -> &str {
+    text.strip_prefix('\u{feff}').unwrap_or(text)
 }
 
 fn read(document: &Value) -> Result<PpoJob, Misfit> {
     serde_path_to_error::deserialize(document).map_err(|error| unreadable(&error))
+}
+
+/// Why the parser stopped.
+fn no_yaml(text: &str, origin: &str, error: &serde_yaml::Error) -> ManifestError {
+    match too_large(error) {
+        Some(field) => ManifestError::Fields {
+            origin: origin.into(),
+            fields: vec![field],
+        },
+        None => ManifestError::Syntax {
+            origin: origin.into(),
+            message: format!("{error}{}", cause(text, error).unwrap_or_default()),
+        },
+    }
+}
+
+/// A whole number of more than 64 bits, which the parser reads and has no place for: the text is YAML all the same.
+fn too_large(error: &serde_yaml::Error) -> Option<FieldError> {
+    let message = error.to_string();
+    let (field, found) = message.split_once(": invalid type: integer `")?;
+    let (number, _) = found.split_once("` as ")?;
+    Some(FieldError {
+        line: error.location().map(|location| location.line()),
+        field: field.into(),
+        message: format!("{number} is out of range; no field takes such a number"),
+    })
 }
 
 /// Words for what the parser's own do not tell.
@@ -195,11 +235,11 @@ fn misfits(document: &Value) -> Vec<Misfit> {
     for (name, value) in named.filter(|(name, _)| !KNOWN.contains(name)) {
         shape.unknown(name, value, &KNOWN);
     }
-    if let Some(metadata) = document.get("metadata") {
-        shape.inside(Step::Field("metadata".into()), |shape| {
-            check_kubernetes::<ObjectMeta>(metadata, shape)
-        });
-    }
+    shape.inside(Step::Field("metadata".into()), |shape| match document.get("metadata") {
+        Some(metadata @ Value::Mapping(_)) => check_kubernetes::<ObjectMeta>(metadata, shape),
+        Some(given) => shape.refuse(other(given, "object")),
+        None => shape.refuse("missing; it has no default".into()),
+    });
     shape.inside(Step::Field("spec".into()), |shape| match document.get("spec") {
         Some(spec) => shape.check(spec, crate::spec_schema()),
         None => shape.refuse("missing; it has no default".into()),
@@ -235,7 +275,7 @@ fn check_kubernetes<T: serde::de::DeserializeOwned + serde::Serialize + JsonSche
             let Misfit { path, message, .. } = unreadable(&error);
             let message = match at(given, &path) {
                 Some(value @ (Value::Number(_) | Value::Bool(_))) if message.ends_with("expected a string") => {
-                    format!("{} is given where a text is needed: put it in quotes", shown(value))
+                    unquoted(value)
                 }
                 Some(_) | None => message,
             };

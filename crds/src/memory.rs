@@ -42,6 +42,10 @@ pub const PASS_TOKENS: usize = 16_384;
 /// Activations of the critic that wait for its update while the actor's is made.
 const MOST_KEPT: u64 = 128 << 20;
 
+/// Of a process on a CPU: its libraries, which are 142 MiB in a server of a tiny model, and what libtorch's passes leave with the allocator.
+/// Runs of small models took 160 to 310 MiB beside the rest. A GPU's process is of its node's memory ([`HostMemory`]).
+const PROCESS_ON_CPU: u64 = 256 << 20;
+
 /// Shapes of a job's models. Those left out have the policy's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shapes {
@@ -88,12 +92,15 @@ pub struct Part {
 pub fn estimate(config: &RunConfig, geometry: &Geometry, shapes: &Shapes) -> Vec<RoleMemory> {
     let estimates = Role::ALL.map(|role| {
         let pods = geometry.role(role)?;
-        let parts = match role {
+        let mut parts = match role {
             Role::Rollout => rollout(config, geometry, &shapes.policy, pods.gpus_per_pod),
             Role::Actor => actor(config, geometry, shapes),
             Role::Reference => reference(config, geometry, &shapes.policy),
             Role::Reward => reward(config, &shapes.reward.unwrap_or(shapes.policy)),
         };
+        if pods.gpus_per_pod == 0 {
+            parts.insert(0, process_on_cpu());
+        }
         (pods.pods > 0).then(|| RoleMemory {
             role,
             total: total(&parts),
@@ -398,6 +405,10 @@ fn is_on_gpu(geometry: &Geometry, role: Role) -> bool {
 
 fn total(parts: &[Part]) -> u64 {
     parts.iter().fold(0, |sum: u64, part| sum.saturating_add(part.bytes))
+}
+
+fn process_on_cpu() -> Part {
+    part("process and libraries", PROCESS_ON_CPU)
 }
 
 fn part(name: &str, bytes: u64) -> Part {

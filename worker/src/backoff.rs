@@ -48,6 +48,11 @@ pub fn backoff(base: Duration, cap: Duration, tries: u32, uniform: f64) -> Durat
     ceiling.mul_f64(uniform.clamp(0.0, 1.0))
 }
 
+/// A pause, up to a quarter shorter or longer: who begins to wait together does not go on together. `uniform` in [0, 1).
+pub fn spread(pause: Duration, uniform: f64) -> Duration {
+    pause.mul_f64(0.75 + uniform.clamp(0.0, 1.0) / 2.0)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -59,6 +64,12 @@ mod tests {
         assert_eq!(wait(2, 0.5), Duration::from_millis(200));
         assert_eq!(wait(40, 1.0), Duration::from_secs(1));
         assert_eq!(wait(3, 0.0), Duration::ZERO);
+    }
+
+    #[test]
+    fn a_pause_is_spread_by_a_quarter_to_either_side() {
+        let pauses = [0.0, 0.5, 1.0].map(|uniform| spread(Duration::from_secs(4), uniform));
+        assert_eq!(pauses, [3, 4, 5].map(Duration::from_secs));
     }
 
     #[test]

@@ -3,11 +3,9 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-use ppo_crds::manifest::parse_manifest;
+use ppo_crds::manifest::{documents, parse_manifest, without_mark};
 use ppo_crds::resolve::{Environment, resolve};
 use ppo_crds::{PpoJob, RunConfig, ValidationErrors};
-use serde::Deserialize;
-use serde_yaml::Value;
 
 /// A manifest nobody can run as it stands. The exit status says that trying again does not help.
 #[derive(Debug, thiserror::Error)]
@@ -44,9 +42,10 @@ impl Given {
         } else {
             (std::fs::read_to_string(file), file.display().to_string())
         };
+        let text = text.with_context(|| format!("cannot read {origin}"))?;
         let parent = file.parent().filter(|_| !standard_input);
         Ok(Self {
-            text: text.with_context(|| format!("cannot read {origin}"))?,
+            text: without_mark(&text).to_owned(),
             origin,
             folder: parent.unwrap_or(Path::new("")).to_owned(),
         })
@@ -83,10 +82,9 @@ impl Manifest {
 
     /// Whether a field is written in it, and does not only have its default.
     pub fn writes(&self, path: &[&str]) -> bool {
-        let mut documents =
-            serde_yaml::Deserializer::from_str(&self.text).filter_map(|text| Value::deserialize(text).ok());
-        documents.any(|document| {
-            let field = path.iter().try_fold(&document, |block, name| block.get(*name));
+        let documents = documents(&self.text).unwrap_or_default();
+        documents.iter().any(|document| {
+            let field = path.iter().try_fold(document, |block, name| block.get(*name));
             field.is_some_and(|field| !field.is_null())
         })
     }
@@ -137,5 +135,13 @@ mod tests {
         assert!(manifest.writes(&["spec", "roles", "actor", "gpusPerNode"]));
         assert!(!manifest.writes(&["spec", "roles", "rollout", "gpusPerReplica"]));
         assert!(!manifest.writes(&["spec", "roles", "actor", "nodes"]));
+    }
+
+    #[test]
+    fn a_byte_order_mark_is_no_part_of_a_files_text() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("sft.yaml");
+        std::fs::write(&file, "\u{feff}data: {path: d}\n").unwrap();
+        assert_eq!(Given::read(&file).unwrap().text, "data: {path: d}\n");
     }
 }

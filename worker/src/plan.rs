@@ -15,8 +15,10 @@ use crate::cli::ManifestArgs;
 use crate::hub::{found_here, of_the_hub};
 use crate::manifest::{Invalid, Manifest};
 use crate::model::ModelConfig;
+use crate::model::named::described;
 use crate::model::rope::RopeScaling;
 use crate::output::print;
+use crate::run::check_stop_ids;
 use crate::telemetry::OutputMode;
 
 /// Arguments of `ppo-worker plan`.
@@ -37,7 +39,11 @@ pub fn main(args: PlanArgs, output: OutputMode) -> Result<()> {
     let manifest = Manifest::read(&args.manifest.file)?;
     let environment = environment(&manifest, args.volumes);
     let config = resolve(&manifest.job, &environment).map_err(|errors| manifest.invalid(&errors))?;
+    check_models(&config)?;
     check_context(&config.model.policy, config.generation.max_new_tokens)?;
+    if let Some(policy) = policy_here(&config.model.policy) {
+        check_stop_ids(&config.generation.stop_token_ids, policy.vocab)?;
+    }
     let shapes = shapes(&config);
     let mut plan =
         Plan::of(&manifest.job, &environment, shapes.as_ref()).map_err(|errors| manifest.invalid(&errors))?;
@@ -86,6 +92,25 @@ fn shape(location: &Location) -> Result<ModelShape> {
         format!("its config.json is not on this machine{meant}")
     })?;
     Ok(ModelConfig::read(&folder)?.shape())
+}
+
+/// What a run finds out only when it loads its models.
+///
+/// # Errors
+/// When a model is on this machine, and its config.json is of none that runs.
+fn check_models(config: &RunConfig) -> Result<()> {
+    let reward = config.reward.model.as_ref();
+    let models = [
+        ("model.policy", Some(&config.model.policy)),
+        ("model.critic", config.model.critic.as_ref()),
+        ("roles.reward.model.source", reward.map(|reward| &reward.source)),
+    ];
+    for (field, location) in models {
+        if let Some(folder) = location.and_then(found_here) {
+            described(field, ModelConfig::read(&folder))?;
+        }
+    }
+    Ok(())
 }
 
 /// What a run finds out only after it has read its prompts.
@@ -265,6 +290,30 @@ mod tests {
             "{words}"
         );
         check_context(&Location::Path("/elsewhere".into()), context).unwrap();
+    }
+
+    #[test]
+    fn a_model_that_is_here_and_cannot_run_is_refused_by_the_field_that_names_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let fixture = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/llama");
+        let text = format!(
+            "{{apiVersion: ppojob.dev/v1alpha1, kind: PpoJob, metadata: {{name: math}}, spec: {{model: {{policy: {{path: {fixture:?}}}, \
+             critic: {{path: {:?}}}}}, prompts: {{source: {{path: d.jsonl}}}}, roles: {{reward: {{rules: [{{json: {{}}}}]}}}}}}}}",
+            folder.path()
+        );
+        let job = ppo_crds::parse_manifest(&text, "job.yaml").unwrap();
+        let here = Environment::Laptop {
+            manifest_folder: "/".into(),
+        };
+        let config = resolve(&job, &here).unwrap();
+        check_models(&config).unwrap();
+        let other = r#"{"architectures": ["GPT2LMHeadModel"], "model_type": "gpt2"}"#;
+        std::fs::write(folder.path().join("config.json"), other).unwrap();
+        let words = check_models(&config).unwrap_err().to_string();
+        assert!(
+            words.starts_with("model.critic: ") && words.contains("supported are Llama"),
+            "{words}"
+        );
     }
 
     #[test]

@@ -32,6 +32,7 @@ use clap::Args;
 use ppo_crds::spec::Engine;
 use ppo_crds::warnings;
 
+pub use data::check_stop_ids;
 pub use inputs::Held;
 pub use learners::{fetch, learners};
 pub use models::write_optimizers;

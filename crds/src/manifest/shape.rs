@@ -48,9 +48,11 @@ impl Shape {
             }
             ("string", Value::String(word)) => self.word(word, schema),
             // YAML's reader takes a number for a text; the API server does not.
-            ("string", Value::Number(_) | Value::Bool(_)) => self.refuse("is a text: put it in quotes".into()),
+            ("string", Value::Number(_) | Value::Bool(_)) => self.refuse(unquoted(value)),
             ("integer", Value::Number(number)) => match serde_json::to_value(number) {
-                Ok(number) if number.is_f64() => self.refuse(other(value, kind)),
+                Ok(number) if number.as_f64().is_some_and(|number| number.fract() != 0.0) => {
+                    self.refuse(other(value, kind));
+                }
                 // What its type cannot hold; all other numbers are read.
                 Ok(number) if !(0..=i64::from(u32::MAX)).contains(&number.as_i64().unwrap_or(-1)) => {
                     if let Some(message) = out_of_range(&number, schema) {
@@ -185,7 +187,8 @@ fn join(block: &str, name: &str) -> String {
     }
 }
 
-fn other(value: &Value, kind: &str) -> String {
+/// Words for a value of another kind than the schema's.
+pub(super) fn other(value: &Value, kind: &str) -> String {
     let needed = match kind {
         "object" => "a block of fields",
         "array" => "a list",
@@ -197,7 +200,12 @@ fn other(value: &Value, kind: &str) -> String {
     format!("{} is given where {needed} is needed", shown(value))
 }
 
-pub(super) fn shown(value: &Value) -> String {
+/// Words for a number, or true or false, where a text is needed.
+pub(super) fn unquoted(value: &Value) -> String {
+    format!("{}: put it in quotes", other(value, "string"))
+}
+
+fn shown(value: &Value) -> String {
     match value {
         Value::Null => "nothing".into(),
         Value::Bool(value) => value.to_string(),

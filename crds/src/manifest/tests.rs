@@ -342,8 +342,58 @@ fn a_block_with_nothing_in_it_is_left_out() {
 fn a_number_is_no_text() {
     assert_eq!(
         error(&format!("{MODEL}{REST}  generation: {{stop: [1]}}\n")),
-        "job.yaml:8: spec.generation.stop[0]: is a text: put it in quotes"
+        "job.yaml:8: spec.generation.stop[0]: 1 is given where a text is needed: put it in quotes"
     );
+}
+
+#[test]
+fn a_whole_number_may_have_a_point_or_an_exponent() {
+    let steps = |number: &str| {
+        let text = format!(
+            "apiVersion: ppojob.dev/v1alpha1\nkind: PpoJob\nmetadata: {{name: math}}\nspec:\n{MODEL}{REST}  steps: {number}\n"
+        );
+        parse_manifest(&text, "x").unwrap().spec.steps
+    };
+    assert_eq!(
+        [steps("1e3"), steps("10.0"), steps("7")],
+        [Some(1000), Some(10), Some(7)]
+    );
+    let refused = |number: &str| error(&format!("{MODEL}{REST}  steps: {number}\n"));
+    assert_eq!(
+        refused("1.5"),
+        "job.yaml:8: spec.steps: 1.5 is given where a whole number is needed"
+    );
+    assert!(
+        refused("1e22").contains("spec.steps: 1e") && refused("1e22").contains(" is out of range; it must be 1 to ")
+    );
+}
+
+#[test]
+fn a_number_of_more_than_64_bits_is_out_of_range_by_its_field() {
+    for number in ["10000000000000000000000", "-10000000000000000000000"] {
+        assert_eq!(
+            error(&format!("{MODEL}{REST}  steps: {number}\n")),
+            format!("job.yaml:8: spec.steps: {number} is out of range; no field takes such a number")
+        );
+    }
+}
+
+#[test]
+fn a_block_may_be_merged_of_one_with_an_anchor() {
+    let text = "apiVersion: ppojob.dev/v1alpha1\nkind: PpoJob\nmetadata: {name: math}\nspec:\n  model: {policy: {path: p}}\n  \
+                prompts: {source: {path: d.jsonl}}\n  roles:\n    actor: &cpu {gpusPerNode: 0, nodes: 3}\n    \
+                reference: {<<: *cpu, nodes: 2}\n    reward: {rules: [{json: {}}]}\n";
+    let roles = parse_manifest(text, "x").unwrap().spec.roles;
+    assert_eq!((roles.reference.gpus_per_node, roles.reference.nodes), (0, 2));
+    let message = error(&format!("{MODEL}{REST}  batch: {{<<: 1}}\n"));
+    assert!(message.contains("spec.batch.<<: unknown field"), "{message}");
+}
+
+#[test]
+fn a_byte_order_mark_before_the_text_is_no_part_of_it() {
+    let text = format!("apiVersion: ppojob.dev/v1alpha1\nkind: PpoJob\nmetadata: {{name: math}}\nspec:\n{MODEL}{REST}");
+    let marked = parse_manifest(&format!("\u{feff}{text}"), "x").unwrap();
+    assert_eq!(marked, parse_manifest(&text, "x").unwrap());
 }
 
 #[test]

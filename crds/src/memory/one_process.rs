@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::model_shape::sum;
 use super::{Part, Shapes, bytes, engine_cache, engine_passes, held_by_rank, is_on_gpu, part, product, total};
-use super::{passes, reference, reward};
+use super::{passes, process_on_cpu, reference, reward};
 use crate::geometry::Geometry;
 use crate::run_config::RunConfig;
 use crate::spec::{Engine, Overlap, Role};
@@ -45,7 +45,11 @@ impl ProcessMemory {
         let [batch, logits] = engine_passes(config, geometry, policy, 1);
         let drawing = batch.saturating_add(logits);
 
-        let mut parts = held_by_rank(config, 1, shapes);
+        let mut parts = Vec::new();
+        if !on_gpu {
+            parts.push(process_on_cpu());
+        }
+        parts.extend(held_by_rank(config, 1, shapes));
         let critic = shapes.of_critic(config);
         let mut computing = total(&passes::largest(config, &alone, policy, critic.as_ref()));
         let mut frozen = |name: &str, model: Vec<Part>| {
@@ -145,6 +149,17 @@ mod tests {
         let (beside, _) = planned(&format!("{batch}\n  overlap: oneStep"), on_cpus);
         assert!(beside.total > turns.total);
         assert_eq!(bytes_of(&beside, "engine's weights"), 2 * LLAMA_8B.parameters());
+    }
+
+    #[test]
+    fn on_a_cpu_the_process_itself_counts() {
+        let process = |gpus: u32| {
+            bytes_of(
+                &planned("", &format!("actor: {{gpusPerNode: {gpus}}}")).0,
+                "process and libraries",
+            )
+        };
+        assert_eq!((process(0), process(1)), (256 << 20, 0));
     }
 
     #[test]

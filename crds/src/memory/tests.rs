@@ -658,6 +658,16 @@ fn attention_on_cpus_takes_less_than_the_feed_forward_layer_however_many_threads
 }
 
 #[test]
+fn the_process_of_a_pod_without_gpus_is_counted_beside_what_it_holds() {
+    let process = |gpus: u32| {
+        let memory = estimated("", &format!("actor: {{gpusPerNode: {gpus}}}, {RULE}"), QWEN_HALF_B);
+        let of = |role: Role| bytes_of(&memory, role, "process and libraries");
+        (of(Role::Actor), of(Role::Rollout))
+    };
+    assert_eq!((process(0), process(1)), ((256 << 20, 0), (0, 0)));
+}
+
+#[test]
 fn only_roles_with_pods_are_counted() {
     let memory = estimated(
         "algorithm: {kl: {coef: 0}, advantage: {estimator: reinforcePlusPlus}}",

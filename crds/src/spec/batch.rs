@@ -29,9 +29,10 @@ pub struct BatchSpec {
     #[schemars(range(min = 1, max = 1_073_741_824))]
     pub micro_rollout_batch_size: Option<u32>,
     /// Samples per optimizer update, over all actor ranks. Must divide the samples of a step, and be a multiple of the actor's
-    /// ranks. Default: a quarter of the step (4 updates per epoch), or the whole step where a quarter is not whole.
-    /// OpenRLHF `train.batch_size`, verl `actor_rollout_ref.actor.ppo_mini_batch_size` (which counts prompts), TRL
-    /// `per_device_train_batch_size` x `gradient_accumulation_steps` x processes.
+    /// ranks. Default: a quarter of the step (4 updates per epoch), or the whole step where a quarter is not whole,
+    /// or no multiple of the actor's ranks x `microTrainBatchSize`. OpenRLHF `train.batch_size`, verl
+    /// `actor_rollout_ref.actor.ppo_mini_batch_size` (which counts prompts), TRL `per_device_train_batch_size` x
+    /// `gradient_accumulation_steps` x processes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 1_073_741_824))]
     pub train_batch_size: Option<u32>,

@@ -189,8 +189,8 @@ pub struct GenerationSpec {
     #[serde(default)]
     #[schemars(range(min = 0.0, max = 1.0))]
     pub min_p: f64,
-    /// Strings that end a response; the text up to and including the string is kept. At most 64 of 256 characters. Default
-    /// none. vLLM `stop`.
+    /// Strings that end a response; the text up to and including the string is kept. At most 64 of 256 characters. A text
+    /// with a special token in it (`<|im_start|>`) is in no response: give its id in `stopTokenIds`. Default none. vLLM `stop`.
     #[serde(default)]
     #[schemars(length(max = 64), inner(length(min = 1, max = 256)))]
     pub stop: Vec<String>,

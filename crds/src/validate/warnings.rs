@@ -7,8 +7,8 @@ use serde::Serialize;
 use super::{endless_warmup, pass_score};
 use crate::defaults::{has_kl, has_reference};
 use crate::spec::{
-    Aggregation, AlgorithmSpec, Engine, Estimator, Gang, KlEstimator, KlPlacement, Overlap, Profile, Ratio,
-    ReferenceSpec,
+    Aggregation, AlgorithmSpec, Engine, Estimator, Gang, KlEstimator, KlPlacement, OptimizerSpec, Overlap, Profile,
+    Ratio, ReferenceSpec,
 };
 use crate::{Geometry, PpoJob, fill};
 
@@ -153,12 +153,9 @@ pub fn warnings(job: &PpoJob) -> Vec<Warning> {
         .steps
         .zip(Geometry::of(job))
         .map(|(steps, geometry)| steps.saturating_mul(geometry.updates_per_step));
-    let endless = updates.and_then(|updates| endless_warmup(spec.optimizer.warmup_updates, updates));
-    warn(
-        endless.is_some(),
-        "spec.optimizer.warmupUpdates",
-        endless.as_deref().unwrap_or_default(),
-    );
+    let endless = updates.and_then(|updates| warms_up_to_the_end(&spec.optimizer, updates));
+    let (field, message) = endless.unwrap_or_default();
+    warn(!message.is_empty(), field, &message);
     let warmup = spec.optimizer.critic_warmup_steps;
     warn(
         warmup > 0 && !algorithm.advantage.estimator.has_critic(),
@@ -171,6 +168,22 @@ pub fn warnings(job: &PpoJob) -> Vec<Warning> {
         "is not below spec.steps, so the policy never changes; lower it, or make more steps",
     );
     found
+}
+
+/// The field that makes the warm-up as long as a run of `updates`, and what to do; None where it ends before.
+fn warms_up_to_the_end(optimizer: &OptimizerSpec, updates: u64) -> Option<(&'static str, String)> {
+    let warmup = optimizer.warmup_of(updates);
+    let message = endless_warmup(warmup, updates)?;
+    Some(match optimizer.warmup_ratio {
+        Some(ratio) => (
+            "spec.optimizer.warmupRatio",
+            format!(
+                "is {ratio}, which is {warmup} of the run's {updates} updates: the learning rate rises to the end; lower it, or make more \
+                 steps"
+            ),
+        ),
+        None => ("spec.optimizer.warmupUpdates", message),
+    })
 }
 
 /// Whether the discount acts: where an advantage is a reward-to-go (`ppo/advantage.rs` of the worker).

@@ -20,7 +20,7 @@ pub use self::manifest::{Inputs, OtherFormat, State, hash_share};
 use self::retention::Retention;
 pub use self::sums::{Files, files_below};
 use super::durable::sync_folder;
-use super::fence::{Fence, Owner, Watch};
+use super::fence::{Alone, Fence, Owner, Watch};
 use crate::stop::StopFlag;
 
 const WRITING: &str = ".writing-";
@@ -118,14 +118,16 @@ impl Checkpoints {
     /// # Errors
     /// [`Superseded`](super::fence::Superseded); when a file cannot be written. Earlier checkpoints are untouched.
     pub fn save(&self, state: State, write: impl FnOnce(&Path) -> anyhow::Result<Files>) -> anyhow::Result<PathBuf> {
-        self.check_fence()?;
         let name = folder_name(state.step);
         let aside = self.folder.join(format!("{WRITING}{name}-{}", self.writer));
         let target = self.folder.join(&name);
+        let alone = self.alone()?;
         // What an earlier attempt, or one that failed, left half written: its room may be what this one needs.
         self.sweep()?;
         remove(&aside)?;
         fs::create_dir(&aside).with_context(|| format!("cannot make {}", aside.display()))?;
+        // Writing takes a while, and what is aside is in nobody's way.
+        drop(alone);
         let written = write(&aside).and_then(|hashed| manifest::commit(&aside, &state, hashed));
         if written.is_err() {
             // The error says what failed. Where the disk is full, the last words of the run need the room.
@@ -141,13 +143,33 @@ impl Checkpoints {
             )
         })?;
         // Hashing takes a while: another attempt may have begun.
-        self.check_fence()?;
+        let _alone = self.alone()?;
         self.discard(state.step, &target)?;
-        fs::rename(&aside, &target).with_context(|| format!("cannot move the checkpoint to {}", target.display()))?;
-        sync_folder(&self.folder)?;
+        self.put(&aside, &target)?;
         self.check_fence()?;
         self.prune(state.step, self.awaited)?;
         Ok(target)
+    }
+
+    /// Holds newer attempts off while what this gives lives, as far as that can be, where none has begun.
+    ///
+    /// # Errors
+    /// As [`check_fence`](Self::check_fence).
+    fn alone(&self) -> anyhow::Result<Option<Alone>> {
+        let alone = self.fence.as_ref().map(Fence::alone);
+        self.check_fence()?;
+        Ok(alone)
+    }
+
+    /// Moves what was written to where it is a checkpoint. One that is there stays: no folder with files in it is renamed over.
+    fn put(&self, aside: &Path, target: &Path) -> anyhow::Result<()> {
+        let moved = fs::rename(aside, target);
+        if moved.is_err() {
+            // A newer attempt has deleted the one folder, or made the other.
+            self.check_fence()?;
+        }
+        moved.with_context(|| format!("cannot move the checkpoint to {}", target.display()))?;
+        sync_folder(&self.folder)
     }
 
     /// Says afterwards how good the checkpoint of `step` is, unless it is damaged. What was kept only until this was known goes.
@@ -168,7 +190,7 @@ impl Checkpoints {
     }
 
     fn amend(&self, step: u64, awaited: Option<u64>, learn: impl FnOnce(&mut State)) -> anyhow::Result<()> {
-        self.check_fence()?;
+        let _alone = self.alone()?;
         let folder = self.folder.join(folder_name(step));
         match manifest::amend(&folder, learn) {
             // Whoever goes on from here passes over it, and so does who looks for the best.
@@ -277,9 +299,10 @@ impl Checkpoints {
 
     /// Takes a damaged checkpoint out of the count, and says where it is now.
     fn move_aside(&self, (step, folder): (u64, PathBuf)) -> anyhow::Result<String> {
-        self.check_fence()?;
+        let _alone = self.alone()?;
         let aside = self.hide(DAMAGED, step, &folder);
         let aside = aside.with_context(|| format!("cannot move {} aside", folder.display()))?;
+        self.stand_by(&aside, &folder)?;
         sync_folder(&self.folder)?;
         Ok(format!("what is left of step {step} is in {}", aside.display()))
     }
@@ -297,11 +320,21 @@ impl Checkpoints {
     /// Takes a checkpoint out of the count as a whole: a process that is killed while the files are deleted leaves no half of one.
     fn discard(&self, step: u64, folder: &Path) -> anyhow::Result<()> {
         match self.hide(DELETING, step, folder) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                Err(error).with_context(|| format!("cannot delete {}", folder.display()))
-            }
-            _ => Ok(()),
+            Ok(aside) => self.stand_by(&aside, folder),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            Err(error) => Err(error).with_context(|| format!("cannot delete {}", folder.display())),
         }
+    }
+
+    /// Looks at the fence once more after a folder was hidden, and puts it back where this attempt may write no more: a newer one may have
+    /// committed it between the last look and the move.
+    fn stand_by(&self, aside: &Path, folder: &Path) -> anyhow::Result<()> {
+        let checked = self.check_fence();
+        // One that cannot be put back was replaced by the newer attempt meanwhile, which deletes it.
+        if checked.is_err() && fs::rename(aside, folder).is_ok() {
+            sync_folder(&self.folder)?;
+        }
+        checked
     }
 
     /// The folders of all checkpoints, whether they are intact or not.
@@ -331,7 +364,10 @@ impl Checkpoints {
     /// Deletes what was left half written, and checkpoints that are kept no longer. Somebody may have a file there open on a network file
     /// system, or have put one there that is not ours to delete: that is no reason to end a run, and is tried again with the next checkpoint.
     fn sweep(&self) -> anyhow::Result<()> {
-        for left in [self.hidden(WRITING)?, self.hidden(DELETING)?].concat() {
+        let found = [self.hidden(WRITING)?, self.hidden(DELETING)?].concat();
+        // What a newer attempt writes is among them only if that had begun when they were listed.
+        self.check_fence()?;
+        for left in found {
             if let Err(error) = remove(&left) {
                 tracing::warn!("{error:#}; it is no checkpoint any more, and takes room");
             }

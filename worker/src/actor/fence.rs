@@ -1,14 +1,19 @@
 //! Only one attempt at a time writes a run's checkpoints. A process of an older attempt, cut off from its node for a while and taken
 //! for dead, finds that the fence has moved and ends: before it writes, and [while it works](Fence::watch).
 
+mod alone;
+
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use serde::{Deserialize, Serialize};
 
+pub use self::alone::Alone;
 use super::durable::write_durably_by;
 use crate::stop::StopFlag;
 
@@ -24,6 +29,8 @@ pub struct Fence {
     owner: Owner,
     /// This process took it, and no rank that joined.
     is_taker: bool,
+    /// Another process has kept the lock for too long, and is not waited for again while it does.
+    without_lock: Arc<AtomicBool>,
 }
 
 /// Who may write.
@@ -45,7 +52,7 @@ pub struct Superseded {
 }
 
 impl Fence {
-    /// Takes the checkpoints of `folder` for `owner`.
+    /// Takes the checkpoints of `folder` for `owner`, once an older attempt is [through](Self::alone) with what it does to them.
     ///
     /// # Errors
     /// [`Superseded`] when a newer attempt of the same run was there; when the file cannot be written.
@@ -54,7 +61,9 @@ impl Fence {
             file: folder.join(FILE),
             owner,
             is_taker: true,
+            without_lock: Arc::default(),
         };
+        let _alone = fence.alone();
         match fence.holder()? {
             Some(newer) if newer.run == fence.owner.run && newer.attempt > fence.owner.attempt => {
                 Err(fence.superseded(&newer).into())
@@ -75,6 +84,7 @@ impl Fence {
             file: folder.join(FILE),
             owner,
             is_taker: false,
+            without_lock: Arc::default(),
         };
         let held = fence.holder()?.is_some();
         ensure!(
@@ -85,6 +95,18 @@ impl Fence {
         );
         fence.check()?;
         Ok(fence)
+    }
+
+    /// No other attempt begins while what this gives lives, as far as the file system has locks. Whether one has begun is to be
+    /// [looked at](Self::check) after it.
+    pub fn alone(&self) -> Alone {
+        let patience = match self.without_lock.load(Ordering::Relaxed) {
+            true => Duration::ZERO,
+            false => alone::PATIENCE,
+        };
+        let alone = Alone::within(patience, self.file.parent().unwrap_or(&self.file));
+        self.without_lock.store(!alone.is_locked(), Ordering::Relaxed);
+        alone
     }
 
     /// Whether this attempt may still write.
@@ -207,6 +229,20 @@ mod tests {
         first.claim().unwrap();
         follower.check().unwrap();
         second.check().unwrap();
+        assert!(first.check().unwrap_err().is::<Superseded>());
+    }
+
+    #[test]
+    fn a_newer_attempt_begins_once_the_older_one_is_through_with_what_it_changes() {
+        let folder = tempfile::tempdir().unwrap();
+        let first = Fence::take(folder.path(), owner("a", 1)).unwrap();
+        let alone = first.alone();
+        let path = folder.path().to_owned();
+        let newer = std::thread::spawn(move || Fence::take(&path, owner("a", 2)));
+        std::thread::sleep(Duration::from_millis(300));
+        first.check().unwrap();
+        drop(alone);
+        newer.join().unwrap().unwrap();
         assert!(first.check().unwrap_err().is::<Superseded>());
     }
 

@@ -94,7 +94,10 @@ pub fn follow(
     loop {
         match ranks.next_order()? {
             Order::End { outcome, code } => return ended(ranks, Relayed { outcome, code }),
-            order => follower.obey(order).inspect_err(|error| ranks.leave_word(error))?,
+            order => {
+                let obeyed = follower.obey(order).inspect_err(|error| ranks.leave_word(error));
+                obeyed.map_err(|error| ranks.placed(error))?;
+            }
         }
     }
 }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
 use parking_lot::Mutex;
 use tch::Kind;
-use tokio::sync::mpsc::UnboundedSender;
+use tokio::sync::mpsc::Sender as EventSender;
 use tokio::sync::{Semaphore, oneshot};
 
 use super::refusal::Refusal;
@@ -250,15 +250,16 @@ impl Engine {
         self.submit_to(request, None)
     }
 
-    /// As [`submit`](Self::submit), and every token goes to `events` as it is drawn. Several requests may share a channel.
+    /// As [`submit`](Self::submit), and every token goes to `events` as it is drawn. Several requests may share a channel. When it is full
+    /// they are withdrawn, all of them: nobody reads what they draw, and the engine waits for no reader.
     ///
     /// # Errors
     /// [`EngineError::QueueFull`].
-    pub fn submit_streaming(&self, request: Request, events: UnboundedSender<Event>) -> Result<Ticket, EngineError> {
+    pub fn submit_streaming(&self, request: Request, events: EventSender<Event>) -> Result<Ticket, EngineError> {
         self.submit_to(request, Some(events))
     }
 
-    fn submit_to(&self, request: Request, events: Option<UnboundedSender<Event>>) -> Result<Ticket, EngineError> {
+    fn submit_to(&self, request: Request, events: Option<EventSender<Event>>) -> Result<Ticket, EngineError> {
         let Ok(permit) = self.places.clone().try_acquire_owned() else {
             return Err(EngineError::QueueFull {
                 limit: self.max_requests,

@@ -6,7 +6,8 @@ use std::time::Instant;
 
 use anyhow::Context;
 use crossbeam_channel::{Receiver, TryRecvError};
-use tokio::sync::mpsc::UnboundedSender;
+use tokio::sync::mpsc::Sender;
+use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 use super::blocks::Blocks;
@@ -31,8 +32,8 @@ pub(super) enum Command {
         /// When it was handed in.
         asked: Instant,
         reply: Reply<Vec<Completion>>,
-        /// Hears of every token. Unbounded, but a request draws a bounded number of tokens.
-        events: Option<UnboundedSender<Event>>,
+        /// Hears of every token. A request whose channel is full is withdrawn.
+        events: Option<Sender<Event>>,
         permit: OwnedSemaphorePermit,
     },
     Abort(Vec<u64>),
@@ -66,7 +67,7 @@ struct Pending {
     /// When each sample's newest token was drawn.
     newest: Vec<Option<Instant>>,
     reply: Reply<Vec<Completion>>,
-    events: Option<UnboundedSender<Event>>,
+    events: Option<Sender<Event>>,
     /// The request's place among `max_requests`; given back when this is dropped.
     _permit: OwnedSemaphorePermit,
 }
@@ -345,6 +346,7 @@ impl<R: Runner> Worker<R> {
     /// Tells those who listen of their tokens, and how long each was waited for. A listener that is gone is noticed by its ticket.
     fn tell(&mut self, advances: Vec<Advance>) {
         let timed = self.shared.timed.get().map(|told| (told, Instant::now()));
+        let mut unheard = Vec::new();
         for Advance { id, drawn, top, ended } in advances {
             let Some(pending) = self.pending.get_mut(&id.request) else {
                 continue;
@@ -360,7 +362,7 @@ impl<R: Runner> Worker<R> {
                 token: drawn.token,
                 logprob: drawn.logprob,
             };
-            let _ = events.send(Event {
+            let sent = events.try_send(Event {
                 request: id.request,
                 sample: id.sample,
                 news: News::Token {
@@ -370,6 +372,27 @@ impl<R: Runner> Worker<R> {
                     ended,
                 },
             });
+            if let Err(TrySendError::Full(_)) = sent {
+                // No later token may follow on one that was not told.
+                unheard.extend(pending.events.take().map(|events| (id.request, events)));
+            }
+        }
+        for (request, events) in unheard {
+            self.withdraw_unheard(request, &events);
+        }
+    }
+
+    /// Withdraws a request whose listener has fallen too far behind, and all others that it listens to. What they still draw would be
+    /// kept for a reader that may never come.
+    fn withdraw_unheard(&mut self, request: u64, events: &Sender<Event>) {
+        let mut numbers = vec![request];
+        for (&number, pending) in &mut self.pending {
+            if pending.events.take_if(|its| its.same_channel(events)).is_some() {
+                numbers.push(number);
+            }
+        }
+        for number in numbers {
+            self.abort(number);
         }
     }
 
@@ -380,7 +403,8 @@ impl<R: Runner> Worker<R> {
             let Some(events) = pending.and_then(|pending| pending.events.as_ref()) else {
                 continue;
             };
-            let _ = events.send(Event {
+            // A channel that is full says it by its end.
+            let _ = events.try_send(Event {
                 request: id.request,
                 sample: id.sample,
                 news: News::Withdrawn,

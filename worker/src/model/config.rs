@@ -70,6 +70,9 @@ const MAX_POSITIONS: i64 = 2048;
 /// `sliding_window` where a file leaves it out: that of MistralConfig.
 const MISTRAL_WINDOW: i64 = 4096;
 
+/// `max_window_layers` where a file leaves it out: that of Qwen2Config and Qwen3Config.
+const FULL_LAYERS: i64 = 28;
+
 /// What a `config.json` of `ppo-worker rm` has: see [`ModelConfig::scores_at_end_token`]. transformers keeps keys that it does not know.
 const SCORED_AT_END_TOKEN: (&str, &str) = ("score_position", "end_token");
 
@@ -112,7 +115,7 @@ pub struct ModelConfig {
     pub max_positions: usize,
     /// Standard deviation of a random initialisation (`initializer_range`).
     pub initializer_range: f64,
-    /// The precision the weights were saved in; None when the file does not say.
+    /// The precision the weights were saved in, float32 for float64; None when the file does not say.
     pub dtype: Option<Kind>,
     /// The file as it was read, passed through when the model is saved.
     pub(super) raw: Map<String, Value>,
@@ -198,12 +201,14 @@ impl ModelConfig {
             // What is saved has transformers' names, and is read by both.
             config.name_class();
             config.raw.remove("value_head_prefix");
+            config.spell_out();
             return Ok(config.scoring_at_end_token());
         }
         if !is_named {
             // vLLM loads no model that does not say it.
             config.name_class();
         }
+        config.spell_out();
         Ok(config)
     }
 
@@ -245,6 +250,17 @@ impl ModelConfig {
     pub fn scores_at_end_token(&self) -> bool {
         let (key, value) = SCORED_AT_END_TOKEN;
         self.raw.get(key).is_some_and(|told| told == value)
+    }
+
+    /// Writes into the file what transformers would take from a default of its own: Qwen2Config and Qwen3Config have 32 heads of keys,
+    /// MistralConfig 8, where ours are as many as those of queries; without a `model_type` it loads nothing.
+    fn spell_out(&mut self) {
+        self.raw.insert("num_key_value_heads".into(), self.kv_heads.into());
+        let known = FAMILIES.iter().find(|(_, _, family)| *family == self.family);
+        let told = self.raw.get("model_type").is_some_and(|told| !told.is_null());
+        if let Some((model_type, _, _)) = known.filter(|_| !told) {
+            self.raw.insert("model_type".into(), (*model_type).into());
+        }
     }
 
     /// Writes into the file which class of transformers the model is, with how many labels.
@@ -331,14 +347,15 @@ fn architecture(keys: &Keys) -> Result<(Family, Head)> {
 
 fn refuse_unsupported(keys: &Keys, family: Family) -> Result<()> {
     if let Some(activation) = keys.0.get("hidden_act").and_then(Value::as_str)
-        && activation != "silu"
+        // transformers has both names for it (`ACT2CLS` in `activations.py`).
+        && !matches!(activation, "silu" | "swish")
     {
         bail!("hidden_act is {activation}: only silu is supported");
     }
     if keys.flag("mlp_bias")?.unwrap_or(false) {
         bail!("mlp_bias is true: only MLPs without bias are supported");
     }
-    if family != Family::Llama && keys.flag("use_sliding_window")?.unwrap_or(false) {
+    if family != Family::Llama && keys.flag("use_sliding_window")?.unwrap_or(false) && !are_all_full(keys, family)? {
         bail!("use_sliding_window is true: only full attention is supported");
     }
     if family == Family::Mistral {
@@ -366,6 +383,17 @@ fn refuse_unsupported(keys: &Keys, family: Family) -> Result<()> {
         bail!("{why}");
     }
     Ok(())
+}
+
+/// Whether a Qwen's window begins behind its last layer (`layer_types` in `configuration_qwen2.py`).
+fn are_all_full(keys: &Keys, family: Family) -> Result<bool> {
+    let has_windows = matches!(family, Family::Qwen2 | Family::Qwen3);
+    // It may be 0: then the first layer has a window.
+    let full = match keys.given("max_window_layers") {
+        Some(value) => value.as_i64().unwrap_or(0),
+        None => FULL_LAYERS,
+    };
+    Ok(has_windows && full >= keys.required("num_hidden_layers")?)
 }
 
 fn read_object(path: &Path) -> Result<Option<Map<String, Value>>> {
@@ -423,7 +451,11 @@ mod tests {
             (json!({"hidden_act": "gelu"}), "hidden_act"),
             (json!({"mlp_bias": true}), "mlp_bias"),
             (
-                json!({"architectures": ["Qwen2ForCausalLM"], "use_sliding_window": true}),
+                json!({"architectures": ["Qwen2ForCausalLM"], "use_sliding_window": true, "max_window_layers": 1}),
+                "use_sliding_window",
+            ),
+            (
+                json!({"architectures": ["Qwen2ForCausalLM"], "use_sliding_window": true, "num_hidden_layers": 29}),
                 "use_sliding_window",
             ),
             (
@@ -470,6 +502,51 @@ mod tests {
             (model.rope_theta, model.rope_scaling),
             (5e5, RopeScaling::Linear { factor: 2.0 })
         );
+    }
+
+    #[test]
+    fn a_qwen_whose_window_begins_behind_its_last_layer_is_read() {
+        for class in ["Qwen2ForCausalLM", "Qwen3ForCausalLM"] {
+            for layers in [json!(2), json!(28)] {
+                let change = json!({"architectures": [class], "use_sliding_window": true, "max_window_layers": layers});
+                config(change).unwrap();
+            }
+            config(json!({"architectures": [class], "use_sliding_window": true})).unwrap();
+        }
+    }
+
+    #[test]
+    fn the_other_name_of_silu_is_read() {
+        config(json!({"hidden_act": "swish"})).unwrap();
+    }
+
+    #[test]
+    fn a_model_of_float64_is_one_of_float32() {
+        for key in ["dtype", "torch_dtype"] {
+            assert_eq!(config(json!({key: "float64"})).unwrap().dtype, Some(Kind::Float));
+        }
+    }
+
+    #[test]
+    fn what_a_file_leaves_to_defaults_is_saved_as_it_was_taken() {
+        for (class, model_type) in [
+            ("LlamaForCausalLM", "llama"),
+            ("MistralForCausalLM", "mistral"),
+            ("Qwen2ForCausalLM", "qwen2"),
+            ("Qwen3ForCausalLM", "qwen3"),
+        ] {
+            for left_out in [json!({}), json!({"model_type": null, "num_key_value_heads": null})] {
+                let mut change = json!({"architectures": [class], "max_position_embeddings": 2048});
+                for (key, value) in left_out.as_object().unwrap() {
+                    change[key] = value.clone();
+                }
+                let saved = config(change).unwrap().raw;
+                assert_eq!(saved["num_key_value_heads"], 4);
+                assert_eq!(saved["model_type"], model_type);
+            }
+        }
+        let given = json!({"model_type": "llama", "num_key_value_heads": 2});
+        assert_eq!(config(given).unwrap().raw["num_key_value_heads"], 2);
     }
 
     #[test]

@@ -14,6 +14,7 @@ use super::replace::{replace_folder, sync};
 use super::safetensors::{INDEX, shard_name};
 use super::shard_file;
 use crate::native::bytes::byte_length;
+use crate::tokenizer::Tokenizer;
 
 /// Shards are split above this size unless asked otherwise, bytes.
 pub const SHARD_BYTES: usize = 5_000_000_000;
@@ -68,7 +69,7 @@ fn write_folder(
         write_companion(folder, file, bytes)?;
     }
     if config.head == Head::LanguageModel && !companions.has(GENERATION_CONFIG) {
-        write_json(&folder.join(GENERATION_CONFIG), &generation_config(config))?;
+        write_json(&folder.join(GENERATION_CONFIG), &generation_config(config, folder))?;
     }
     write_weights(folder, weights, shard_bytes)
 }
@@ -84,12 +85,20 @@ fn write_companion(folder: &Path, file: &Path, bytes: &[u8]) -> Result<()> {
 }
 
 /// Where the source had none: what transformers makes of a configuration, and marks as made (`GenerationConfig.from_model_config` in
-/// `generation/configuration_utils.py`).
-fn generation_config(config: &ModelConfig) -> Value {
+/// `generation/configuration_utils.py`). Of a configuration without an end token, as one for random weights may be, that of the tokenizer in
+/// `folder` is taken, with which the model was trained.
+fn generation_config(config: &ModelConfig, folder: &Path) -> Value {
     let mut made = Map::from_iter([("_from_model_config".to_owned(), Value::Bool(true))]);
     for name in ["bos_token_id", "eos_token_id", "pad_token_id"] {
         let id = config.raw.get(name).filter(|id| !id.is_null());
         made.extend(id.map(|id| (name.to_owned(), id.clone())));
+    }
+    if !made.contains_key("eos_token_id") {
+        // A model may be saved without a tokenizer, or beside one that is not read here.
+        let tokenizers = Tokenizer::load(folder)
+            .ok()
+            .and_then(|tokenizer| tokenizer.own_eos_id());
+        made.extend(tokenizers.map(|id| ("eos_token_id".to_owned(), Value::from(id))));
     }
     Value::Object(made)
 }
@@ -173,4 +182,35 @@ pub(super) fn write_json(path: &Path, value: &Value) -> Result<()> {
     let text = serde_json::to_string_pretty(value)? + "\n";
     fs::write(path, text).with_context(|| format!("writing {}", path.display()))?;
     sync(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use tch::Kind;
+
+    use super::*;
+    use crate::model::Weights;
+
+    #[test]
+    fn a_model_whose_configuration_has_no_end_token_is_saved_with_the_tokenizers() {
+        let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures");
+        let mut config = ModelConfig::read(&fixtures.join("llama")).unwrap();
+        let weights = Weights::load(&fixtures.join("llama"), &config, Kind::Float).unwrap();
+        let scratch = tempfile::tempdir().unwrap();
+        let [source, target] = ["source", "target"].map(|name| scratch.path().join(name));
+        fs::create_dir(&source).unwrap();
+        let end = |config: &ModelConfig| {
+            save(&target, &source, config, &weights, SHARD_BYTES).unwrap();
+            let text = fs::read_to_string(target.join(GENERATION_CONFIG)).unwrap();
+            serde_json::from_str::<Value>(&text).unwrap()["eos_token_id"].clone()
+        };
+        config.raw.remove("eos_token_id");
+        assert_eq!(end(&config), Value::Null, "there is no tokenizer");
+        for file in ["tokenizer.json", "tokenizer_config.json"] {
+            fs::copy(fixtures.join("tokenizer/chatml").join(file), source.join(file)).unwrap();
+        }
+        assert_eq!(end(&config), json!(2));
+        config.raw.insert("eos_token_id".into(), json!([3, 4]));
+        assert_eq!(end(&config), json!([3, 4]), "what the configuration says wins");
+    }
 }

@@ -243,10 +243,10 @@ impl Link {
             return Ok(());
         }
         let name = self.meeting.name(self.meeting.rank);
-        say_lost(
-            &self.store,
-            &format!("{name} failed in {}: {error:#}", self.pulse.stage()),
-        )
+        let (stage, words) = (self.pulse.stage(), format!("{error:#}"));
+        // Most errors begin with it where this rank leads.
+        let words = words.strip_prefix(&format!("{stage}: ")).unwrap_or(&words);
+        say_lost(&self.store, &format!("{name} failed in {stage}: {words}"))
     }
 
     fn reply_key(&self, rank: usize) -> String {
@@ -254,17 +254,17 @@ impl Link {
         format!("reply/{last}/{rank}")
     }
 
-    /// A collective's failure, with the name of whoever is lost. What failed in this process is not laid at the others' door.
+    /// A collective's failure, with the name of whoever is lost; the caller knows the stage. What failed in this process is not laid at the
+    /// others' door.
     pub fn explain(&self, what: &str, error: anyhow::Error) -> anyhow::Error {
-        let stage = self.pulse.stage();
         if !Failure::is_of_others(&error) {
-            return error.context(format!("{stage}: {what} over the ranks failed here"));
+            return error.context(format!("{what} over the ranks failed here"));
         }
         let lost = match self.lines.lost() {
             Some(words) => words.to_owned(),
-            None => find_lost(&self.store, &self.meeting, &stage),
+            None => find_lost(&self.store, &self.meeting, &self.pulse.stage()),
         };
-        error.context(RankLost(format!("{stage}: {what} over the ranks failed: {lost}")))
+        error.context(RankLost(format!("{what} over the ranks failed: {lost}")))
     }
 }
 

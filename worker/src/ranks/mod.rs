@@ -101,6 +101,14 @@ impl Ranks {
         }
     }
 
+    /// An error of this rank with what it does now, unless that is how it begins.
+    pub fn placed(&self, error: anyhow::Error) -> anyhow::Error {
+        match self.link.as_ref().map(|link| link.pulse.stage()) {
+            Some(stage) if !error.to_string().starts_with(&stage) => error.context(stage),
+            _ => error,
+        }
+    }
+
     /// Adds up the tensors of all ranks, in place.
     ///
     /// # Errors

@@ -218,8 +218,12 @@ fn a_rank_that_dies_ends_the_others_by_its_name_and_last_stage() {
         if ranks.rank() == 1 {
             return String::new();
         }
-        let failed = (0..1000).find_map(|_| ranks.sums([1.0]).err());
-        format!("{:#}", failed.unwrap())
+        let failed = (0..1000).find_map(|_| ranks.sums([1.0]).err()).unwrap();
+        assert!(
+            failed.to_string().starts_with("a sum over the ranks failed"),
+            "{failed}"
+        );
+        format!("{:#}", ranks.placed(ranks.placed(failed)))
     });
     for words in [&words[0], &words[2]] {
         assert!(
@@ -244,7 +248,7 @@ fn what_fails_in_a_rank_itself_is_no_loss_of_another() {
         error
     });
     for error in errors {
-        let words = "update_actor of step 4: a sum over the ranks failed here: a tensor with gaps cannot be exchanged";
+        let words = "a sum over the ranks failed here: a tensor with gaps cannot be exchanged";
         assert_eq!(format!("{error:#}"), words);
         assert!(!error.is::<RankLost>());
     }
@@ -256,7 +260,8 @@ fn a_rank_that_fails_says_why_and_the_others_end_with_its_words() {
         ranks.sums([1.0]).unwrap();
         ranks.enter("update_actor of step 4".into());
         if ranks.rank() == 1 {
-            ranks.leave_word(&anyhow::anyhow!("CUDA out of memory"));
+            let failed = anyhow::anyhow!("CUDA out of memory");
+            ranks.leave_word(&failed.context("update_actor of step 4"));
             return String::new();
         }
         let failed = (0..1000).find_map(|_| ranks.sums([1.0]).err()).unwrap();

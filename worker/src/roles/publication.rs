@@ -3,7 +3,7 @@
 //! unfinished. Where engines draw during updates, what is published is the dealer's copy. An engine that has the publication before may
 //! get what changed since, where that is little.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -37,6 +37,8 @@ struct Shared {
     latest: Mutex<Option<Latest>>,
     /// What engines said that they have, by their pods' names.
     held: Mutex<HashMap<String, Held>>,
+    /// Pods of engines that were late or failed when all got weights, and have taken none since.
+    late: Mutex<BTreeSet<String>>,
     /// Pieces and tensors of any version that went to engines.
     taken: AtomicU64,
 }
@@ -237,6 +239,21 @@ impl Publication {
     pub fn is_held(&self) -> bool {
         let number = self.0.latest.lock().as_ref().map(|latest| latest.number);
         self.0.held.lock().values().any(|held| Some(held.number) == number)
+    }
+
+    /// The engine in `pod` did not take the weights when the others did.
+    pub fn note_late(&self, pod: String) {
+        self.0.late.lock().insert(pod);
+    }
+
+    /// The engine in `pod` has them, whoever brought them.
+    pub fn note_taken(&self, pod: &str) {
+        self.0.late.lock().remove(pod);
+    }
+
+    /// Pods of engines that were [late](Self::note_late), and have [taken](Self::note_taken) none since.
+    pub fn late(&self) -> BTreeSet<String> {
+        self.0.late.lock().clone()
     }
 
     /// Grows while engines take weights, whoever brings them.

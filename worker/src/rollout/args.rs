@@ -324,6 +324,16 @@ mod tests {
         std::fs::write(&file, "secret\n").unwrap();
         let read = settings(&["--model", "/m", "--api-key-file", file.to_str().unwrap()]).unwrap();
         assert_eq!(read.token.as_deref(), Some("secret"));
+        // As from the variable, which a shell or a pod may have anyway.
+        let both = [
+            "--model",
+            "/m",
+            "--api-key",
+            "other",
+            "--api-key-file",
+            file.to_str().unwrap(),
+        ];
+        assert_eq!(settings(&both).unwrap().token.as_deref(), Some("secret"));
         std::fs::write(&file, "\n").unwrap();
         let error = settings(&["--model", "/m", "--api-key-file", file.to_str().unwrap()]).unwrap_err();
         assert!(error.to_string().contains("is empty"));

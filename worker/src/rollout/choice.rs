@@ -10,15 +10,31 @@ use super::text::Text;
 use crate::engine::{FinishReason, Request, TokenLogprob};
 use crate::serving::error::ApiError;
 
+/// What a token is called.
+#[derive(Clone, Debug, Default)]
+pub struct Name {
+    /// As the client wants tokens written.
+    pub label: String,
+    /// Its text, where the label is another one and the text is told too.
+    text: Option<String>,
+}
+
+impl Name {
+    /// The token's text, as far as it is known.
+    pub fn text(&self) -> &str {
+        self.text.as_deref().unwrap_or(&self.label)
+    }
+}
+
 /// A token and its log-probability, ready to be shown.
 #[derive(Clone, Debug)]
 pub struct ShownToken {
-    /// As the client wants tokens written.
-    pub label: String,
+    /// What it is called.
+    pub name: Name,
     /// Its log-probability; a prompt's first token has none.
     pub logprob: Option<f32>,
     /// The likeliest tokens there.
-    pub top: Vec<(String, f32)>,
+    pub top: Vec<(Name, f32)>,
     /// Characters of the text before it.
     pub offset: usize,
 }
@@ -133,16 +149,16 @@ impl Choice {
             self.fresh.token_ids.push(drawn.token);
         }
         if shown.logprobs.is_some() {
-            let label = |token: u32| match shown.bare_logprobs {
-                true => String::new(),
-                false => label(model, shown, &self.labels, token),
+            let name = |token: u32| match shown.bare_logprobs {
+                true => Name::default(),
+                false => name(model, shown, &self.labels, token),
             };
-            let own = label(drawn.token);
-            let top = top.iter().map(|entry| (label(entry.token), finite(entry.logprob)));
+            let own = name(drawn.token);
+            let top = top.iter().map(|entry| (name(entry.token), finite(entry.logprob)));
             let top = top.collect();
-            self.labels.push(drawn.token, &own);
+            self.labels.push(drawn.token, own.text());
             self.fresh.logprobs.push(ShownToken {
-                label: own,
+                name: own,
                 logprob: Some(finite(drawn.logprob)),
                 top,
                 offset: self.text.as_ref().map_or(0, Text::characters),
@@ -230,6 +246,15 @@ impl Choice {
                 end: *end,
             })
             .collect()
+    }
+}
+
+/// What a token is called behind those of `before`.
+fn name(model: &Model, shown: &Shown, before: &Labels, token: u32) -> Name {
+    let is_told_too = shown.tokens_as_ids && shown.bytes;
+    Name {
+        label: label(model, shown, before, token),
+        text: is_told_too.then(|| before.label(&model.tokenizer, token)),
     }
 }
 

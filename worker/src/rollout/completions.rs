@@ -36,5 +36,5 @@ pub async fn completions(State(service): State<Service>, request: Request) -> Re
         Prompt::Texts(texts) => encode(texts).await?,
     };
     drop(room);
-    generate::answer(&service, &headers, asked, Dialect::Completions, prompts, texts).await
+    generate::answer(&service, &headers, asked, Dialect::Completions, prompts, texts, None).await
 }

@@ -117,12 +117,12 @@ fn as_sent(delta: &mut Delta, text: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rollout::choice::ShownToken;
+    use crate::rollout::choice::{Name, ShownToken};
 
     /// The offsets of tokens whose text `decoded` begins at `offsets`, once `sent` is shown in its place.
     fn offsets(decoded: &str, offsets: &[usize], sent: &str) -> Vec<usize> {
         let token = |&offset: &usize| ShownToken {
-            label: String::new(),
+            name: Name::default(),
             logprob: None,
             top: Vec::new(),
             offset,

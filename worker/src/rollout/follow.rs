@@ -7,10 +7,11 @@ use axum::body::Bytes;
 use futures::Stream;
 
 use super::weights::attempt::PolicyVersion;
+use crate::backoff::spread;
 use crate::roles::Actor;
 use crate::serving::error::ApiError;
 
-/// Between two looks at what the actor has published.
+/// Between two looks at what the actor has published, [spread]: engines that lost it together do not all come back at once.
 const LOOK: Duration = Duration::from_secs(2);
 
 /// Something that has weights and takes others.
@@ -36,7 +37,7 @@ pub async fn follow(engine: &impl Follower, actor: &Actor) {
             Some(_) => was_behind = true,
             None => {}
         }
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(spread(LOOK, rand::random())).await;
     }
 }
 

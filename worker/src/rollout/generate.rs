@@ -6,7 +6,7 @@ use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use tokio::sync::OwnedSemaphorePermit;
-use tokio::sync::mpsc::UnboundedSender;
+use tokio::sync::mpsc::Sender;
 
 use super::choice::Choice;
 use super::echo::{self, Echo};
@@ -40,7 +40,7 @@ impl Running {
 }
 
 /// Checks the request against the model, generates, and answers as the request wants. `texts` are those of the prompts where they are shown as
-/// they were sent.
+/// they were sent; `role` is who speaks, where that is not the assistant.
 ///
 /// # Errors
 /// What is wrong with the request, or why it cannot be served.
@@ -51,6 +51,7 @@ pub async fn answer(
     dialect: Dialect,
     prompts: Vec<Vec<u32>>,
     texts: Vec<String>,
+    role: Option<String>,
 ) -> Result<Response, ApiError> {
     let model = service.admit()?;
     let response = asked.response_tokens().or(dialect.usual_tokens()).unwrap_or(1);
@@ -58,7 +59,7 @@ pub async fn answer(
     let name = name(headers, asked.request_id.clone());
     let name = name.unwrap_or_else(|| format!("{:032x}", rand::random::<u128>()));
     let mut job = Job::new(model, &service.limits, &asked, dialect, prompts, name)?;
-    job.texts = texts;
+    (job.texts, job.role) = (texts, role);
     drop(asked);
     if job.shown.stream {
         return stream::answer(service.clone(), job);
@@ -115,7 +116,7 @@ pub fn submit(
     service: &Service,
     model: &Model,
     job: &Job,
-    events: Option<&UnboundedSender<Event>>,
+    events: Option<&Sender<Event>>,
 ) -> Result<Running, ApiError> {
     let room = service.in_flight.enter(job.samples())?;
     let mut tickets = Vec::with_capacity(job.requests.len());
@@ -222,6 +223,7 @@ mod tests {
             requests: vec![request(5, 0..2, 1000)],
             n: 2,
             texts: Vec::new(),
+            role: None,
             shown: Shown {
                 stream: false,
                 usage: false,
@@ -231,6 +233,7 @@ mod tests {
                 logprobs: Some(0),
                 token_ids: true,
                 tokens_as_ids: false,
+                bytes: false,
                 bare_logprobs: true,
                 weight_versions: true,
                 include_stop: false,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::echo::Echo;
 use super::model::Model;
-use super::protocol::{GenerateRequest, Logprobs, Stop};
+use super::protocol::{GenerateRequest, Logprobs, Stop, StreamOptions};
 use super::{listing, refused};
 use crate::engine::sampler::is_greedy;
 use crate::engine::{Details, Request, SamplingParams};
@@ -55,6 +55,8 @@ pub struct Shown {
     pub token_ids: bool,
     /// Tokens in log-probabilities as `token_id:<id>`.
     pub tokens_as_ids: bool,
+    /// The bytes of each token's text beside its log-probability.
+    pub bytes: bool,
     /// Log-probabilities without the tokens they belong to.
     pub bare_logprobs: bool,
     /// Weight version of every span.
@@ -80,6 +82,8 @@ pub struct Job {
     pub n: usize,
     /// Texts of the prompts, where they are shown as they were sent.
     pub texts: Vec<String>,
+    /// Who speaks in a chat; None: the assistant.
+    pub role: Option<String>,
     /// What the answer shows.
     pub shown: Shown,
     /// Log-probabilities that the answer may list as a whole; a stream sends each as it comes.
@@ -138,9 +142,15 @@ impl Job {
             requests: requests.collect(),
             n,
             texts: Vec::new(),
+            role: None,
             shown,
             listed,
         })
+    }
+
+    /// Who speaks in the answer to a chat.
+    pub fn role(&self) -> String {
+        self.role.as_deref().unwrap_or("assistant").to_owned()
     }
 
     /// The prompt of the choice `index`.
@@ -366,10 +376,12 @@ fn skip_special(asked: &GenerateRequest) -> bool {
 
 fn stop_tokens(model: &Model, limits: &Limits, asked: &GenerateRequest) -> Result<Vec<u32>, ApiError> {
     let mut ids = asked.stop_token_ids.clone().unwrap_or_default();
-    if ids.len() > limits.stops {
+    // A job asks for the model's own beside as many of its own.
+    let most = limits.stops.saturating_add(model.eos_ids.len());
+    if ids.len() > most {
         return Err(ApiError::field(
             "stop_token_ids",
-            format!("{} ids, at most {}", ids.len(), limits.stops),
+            format!("{} ids, at most {most}", ids.len()),
         ));
     }
     if asked.ignore_eos != Some(true) {
@@ -389,9 +401,10 @@ fn shown(
 ) -> Result<Shown, ApiError> {
     let is = |flag: Option<bool>| flag == Some(true);
     let logprobs = match (dialect, asked.logprobs) {
-        (_, None | Some(Logprobs::Flag(false))) => None,
+        // 0 and 1 are flags too, as for vLLM (pydantic's lax mode).
+        (_, None | Some(Logprobs::Flag(false))) | (Dialect::Chat, Some(Logprobs::Count(0))) => None,
         (Dialect::Completions, Some(Logprobs::Count(count))) => Some(count),
-        (Dialect::Chat, Some(Logprobs::Flag(true))) => Some(asked.top_logprobs.unwrap_or(0)),
+        (Dialect::Chat, Some(Logprobs::Flag(true) | Logprobs::Count(1))) => Some(asked.top_logprobs.unwrap_or(0)),
         (Dialect::Completions, Some(Logprobs::Flag(true))) => {
             return Err(ApiError::field(
                 "logprobs",
@@ -423,10 +436,10 @@ fn shown(
             "needs logprobs: 0 of /v1/completions, and shows no likeliest tokens",
         ));
     }
-    if asked.stream_options.is_some() && asked.stream != Some(true) {
+    let options = asked.stream_options.unwrap_or_default();
+    if options != StreamOptions::default() && asked.stream != Some(true) {
         return Err(ApiError::field("stream_options", "needs stream: true"));
     }
-    let options = asked.stream_options.unwrap_or_default();
     Ok(Shown {
         stream: is(asked.stream),
         usage: is(options.include_usage),
@@ -436,6 +449,7 @@ fn shown(
         logprobs,
         token_ids: is(asked.return_token_ids),
         tokens_as_ids: is(asked.return_tokens_as_token_ids),
+        bytes: dialect == Dialect::Chat,
         bare_logprobs,
         weight_versions: is(asked.return_weight_versions),
         include_stop: is(asked.include_stop_str_in_output),

@@ -2,8 +2,9 @@
 
 use std::fmt;
 
-use serde::de::{self, Deserialize, Deserializer, SeqAccess, Visitor};
+use serde::de::{self, Deserialize, Deserializer, SeqAccess, Unexpected, Visitor};
 
+use super::protocol::WholeNumber;
 use crate::serving::limits::MOST_PROMPTS;
 
 /// Prompts as they were sent.
@@ -60,8 +61,12 @@ impl<'de> Deserialize<'de> for Prompt {
                 };
                 match first {
                     Element::Text(first) => rest(first, list, MOST_PROMPTS).map(Prompt::Texts),
-                    Element::Id(first) => rest(first, list, usize::MAX).map(Prompt::Ids),
-                    Element::Ids(first) => rest(first, list, MOST_PROMPTS).map(Prompt::IdLists),
+                    Element::Id(first) => ids(first, list).map(Prompt::Ids),
+                    Element::Ids(first) => {
+                        let first: Vec<_> = first.into_iter().map(WholeNumber).collect();
+                        let lists = rest(first, list, MOST_PROMPTS)?;
+                        Ok(Prompt::IdLists(lists.into_iter().map(numbers).collect()))
+                    }
                 }
             }
         }
@@ -79,6 +84,15 @@ fn rest<'de, T: Deserialize<'de>, A: SeqAccess<'de>>(first: T, mut list: A, most
         all.push(next);
     }
     Ok(all)
+}
+
+/// A list of token ids.
+fn ids<'de, A: SeqAccess<'de>>(first: u32, list: A) -> Result<Vec<u32>, A::Error> {
+    rest(WholeNumber(first), list, usize::MAX).map(numbers)
+}
+
+fn numbers(ids: Vec<WholeNumber<u32>>) -> Vec<u32> {
+    ids.into_iter().map(|WholeNumber(id)| id).collect()
 }
 
 impl<'de> Deserialize<'de> for Element {
@@ -100,11 +114,19 @@ impl<'de> Deserialize<'de> for Element {
                 Ok(Element::Id(id))
             }
 
+            // Others in the list are read so by their kind.
+            fn visit_f64<E: de::Error>(self, id: f64) -> Result<Element, E> {
+                match id.fract() == 0.0 && (0.0..=f64::from(u32::MAX)).contains(&id) {
+                    true => Ok(Element::Id(id as u32)),
+                    false => Err(E::invalid_type(Unexpected::Float(id), &self)),
+                }
+            }
+
             fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Element, A::Error> {
-                let Some(first) = list.next_element()? else {
+                let Some(WholeNumber(first)) = list.next_element()? else {
                     return Ok(Element::Ids(Vec::new()));
                 };
-                rest(first, list, usize::MAX).map(Element::Ids)
+                ids(first, list).map(Element::Ids)
             }
         }
         deserializer.deserialize_any(One)
@@ -130,6 +152,15 @@ mod tests {
     }
 
     #[test]
+    fn an_id_without_a_fraction_is_whole_however_it_is_written() {
+        assert_eq!(parsed("[1.0, 2, 3e0]"), Ok(Prompt::Ids(vec![1, 2, 3])));
+        assert_eq!(
+            parsed("[[1.0, 2], [3e0]]"),
+            Ok(Prompt::IdLists(vec![vec![1, 2], vec![3]]))
+        );
+    }
+
+    #[test]
     fn what_is_none_of_them_is_an_error_that_says_what_is_wanted() {
         for (json, word) in [
             ("7", "a list of token ids"),
@@ -141,6 +172,9 @@ mod tests {
             ("[[1], [\"a\"]]", "string"),
             ("{}", "a list of texts"),
             ("[1.5]", "floating point"),
+            ("[1, 1.5]", "floating point"),
+            ("[-1.0]", "floating point"),
+            ("[4294967296.0]", "floating point"),
         ] {
             let error = parsed(json).unwrap_err();
             assert!(error.contains(word), "{json}: {error}");

@@ -152,6 +152,12 @@ pub struct GenerateRequest {
     pub function_call: Given,
     /// Chat: another template.
     pub chat_template: Given,
+    /// Chat: give the text that the template made.
+    pub return_prompt_text: Option<bool>,
+    /// Chat: how pictures and the like are read.
+    pub media_io_kwargs: Given,
+    /// Chat: what is made of them.
+    pub mm_processor_kwargs: Given,
     /// Vectors in the place of a prompt.
     pub prompt_embeds: Given,
     /// Code that changes logits.
@@ -215,7 +221,8 @@ fn whole_list<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -
     Ok(list.map(|list| list.into_iter().map(|WholeNumber(number)| number).collect()))
 }
 
-struct WholeNumber<T>(T);
+/// A whole number, read as [`values::whole`] reads a field.
+pub struct WholeNumber<T>(pub T);
 
 impl<'de, T: Deserialize<'de>> Deserialize<'de> for WholeNumber<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
@@ -313,7 +320,7 @@ pub fn wrong<E: serde::de::Error>(field: &str, value: &Value, wanted: &str) -> E
 }
 
 /// What a stream tells beside text.
-#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct StreamOptions {
     /// End with the counts of tokens.

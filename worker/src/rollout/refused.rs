@@ -59,6 +59,16 @@ const GIVEN: &[Refused] = &[
         "forbidden words are not supported",
     ),
     (
+        "media_io_kwargs",
+        |it| given(it.media_io_kwargs),
+        "messages are text alone",
+    ),
+    (
+        "mm_processor_kwargs",
+        |it| given(it.mm_processor_kwargs),
+        "messages are text alone",
+    ),
+    (
         "allowed_token_ids",
         |it| it.allowed_token_ids.is_some(),
         "a choice of tokens is not supported",
@@ -112,6 +122,11 @@ const NOT_NEUTRAL: &[Refused] = &[
         "thinking_token_budget",
         |it| it.thinking_token_budget.is_some_and(|budget| budget != -1),
         "thinking is not told from other text: max_tokens bounds both",
+    ),
+    (
+        "return_prompt_text",
+        |it| it.return_prompt_text == Some(true),
+        "the prompt's text is not told here: /tokenize gives its ids, and /detokenize their text",
     ),
     (
         "watermarking",
@@ -235,6 +250,9 @@ mod tests {
             ("thinking_token_budget", json!(0), json!(-1)),
             ("logprob_token_ids", json!([5]), json!(null)),
             ("watermarking", json!(true), json!(false)),
+            ("return_prompt_text", json!(true), json!(false)),
+            ("media_io_kwargs", json!({"image": {}}), json!({})),
+            ("mm_processor_kwargs", json!({"a": 1}), json!({})),
             (
                 "response_format",
                 json!({"type": "json_object"}),

@@ -7,7 +7,7 @@ use serde::{Serialize, Serializer};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
-use super::choice::{Choice, Delta, ShownToken, StopReason, VersionSpan, finite, label};
+use super::choice::{Choice, Delta, Name, ShownToken, StopReason, VersionSpan, finite, label};
 use super::job::{Dialect, Job};
 use super::label::Labels;
 use super::model::Model;
@@ -88,14 +88,14 @@ pub struct ShownChoice {
 #[serde(rename_all = "lowercase")]
 enum Said {
     Text(String),
-    Message { role: &'static str, content: String },
+    Message { role: String, content: String },
     Delta(ChatDelta),
 }
 
 #[derive(Clone, Debug, Serialize)]
 struct ChatDelta {
     #[serde(skip_serializing_if = "Option::is_none")]
-    role: Option<&'static str>,
+    role: Option<String>,
     content: String,
 }
 
@@ -185,7 +185,7 @@ pub fn choice(job: &Job, index: usize, choice: &Choice, delta: Delta, is_piece: 
     let said = match (job.dialect, is_piece) {
         (Dialect::Completions, _) => Said::Text(text),
         (Dialect::Chat, false) => Said::Message {
-            role: "assistant",
+            role: job.role(),
             content: text,
         },
         (Dialect::Chat, true) => Said::Delta(ChatDelta {
@@ -212,7 +212,7 @@ pub fn opening(job: &Job, index: usize) -> ShownChoice {
     ShownChoice {
         index,
         said: Said::Delta(ChatDelta {
-            role: Some("assistant"),
+            role: Some(job.role()),
             content: String::new(),
         }),
         logprobs: None,
@@ -296,15 +296,16 @@ fn show_logprobs(job: &Job, tokens: Vec<ShownToken>) -> ShownLogprobs {
             token_logprobs: tokens.iter().map(|token| token.logprob).collect(),
         },
         Dialect::Completions => ShownLogprobs::Completions {
-            tokens: tokens.iter().map(|token| token.label.clone()).collect(),
+            tokens: tokens.iter().map(|token| token.name.label.clone()).collect(),
             token_logprobs: tokens.iter().map(|token| token.logprob).collect(),
             text_offset: tokens.iter().map(|token| token.offset).collect(),
             // The drawn token first, then the likeliest ones, as vLLM has it.
             top_logprobs: tokens
                 .into_iter()
                 .map(|token| {
-                    let own = (token.label, number(token.logprob?));
-                    let top = token.top.into_iter().map(|(label, logprob)| (label, number(logprob)));
+                    let own = (token.name.label, number(token.logprob?));
+                    let top = token.top.into_iter();
+                    let top = top.map(|(name, logprob)| (name.label, number(logprob)));
                     Some(std::iter::once(own).chain(top).collect())
                 })
                 .collect(),
@@ -316,19 +317,19 @@ fn show_logprobs(job: &Job, tokens: Vec<ShownToken>) -> ShownLogprobs {
                     let top = token
                         .top
                         .into_iter()
-                        .map(|(label, logprob)| chat_token(label, Some(logprob), None));
+                        .map(|(name, logprob)| chat_token(name, Some(logprob), None));
                     let top = top.collect();
-                    chat_token(token.label, token.logprob, Some(top))
+                    chat_token(token.name, token.logprob, Some(top))
                 })
                 .collect(),
         },
     }
 }
 
-fn chat_token(token: String, logprob: Option<f32>, top_logprobs: Option<Vec<ChatToken>>) -> ChatToken {
+fn chat_token(name: Name, logprob: Option<f32>, top_logprobs: Option<Vec<ChatToken>>) -> ChatToken {
     ChatToken {
-        bytes: token.bytes().collect(),
-        token,
+        bytes: name.text().bytes().collect(),
+        token: name.label,
         logprob,
         top_logprobs,
     }

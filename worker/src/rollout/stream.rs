@@ -4,22 +4,26 @@ use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::time::{Duration, Instant};
 
+use axum::http::StatusCode;
 use axum::response::sse::{Event as ServerEvent, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
 use futures::Stream;
 use serde::Serialize;
-use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+use tokio::sync::mpsc::{Receiver, channel};
 
 use super::choice::Choice;
 use super::generate::{Running, submit};
 use super::job::{Dialect, Job};
 use super::response::{self, Answer, ShownChoice, Usage};
 use super::service::Service;
-use crate::engine::{Event, FinishReason, News};
+use crate::engine::{Event, FinishReason, News, TokenLogprob};
 use crate::serving::error::ApiError;
 
 /// Events read at once.
 const EVENTS: usize = 1024;
+/// Bytes of events that wait for a client that reads slowly. It is seconds of what an engine draws at its fastest, and a client that is
+/// this far behind does not catch up; without a bound one request could take all memory.
+const BACKLOG: usize = 64 << 20;
 /// A comment is sent when nothing was for this long, which also notices a client that is gone.
 const KEEP_ALIVE: Duration = Duration::from_secs(10);
 
@@ -30,7 +34,7 @@ const KEEP_ALIVE: Duration = Duration::from_secs(10);
 pub fn answer(service: Service, job: Job) -> Result<Response, ApiError> {
     let model = service.admit()?;
     let began = Instant::now();
-    let (sender, events) = unbounded_channel();
+    let (sender, events) = channel(backlog(&job));
     let running = submit(&service, model, &job, Some(&sender))?;
     // The engine holds what is left of the senders: the channel closes when the last request ends.
     drop(sender);
@@ -59,6 +63,13 @@ pub fn answer(service: Service, job: Job) -> Result<Response, ApiError> {
         .into_response())
 }
 
+/// Events of `job` that may wait: those that fit, and in any case what two passes draw.
+fn backlog(job: &Job) -> usize {
+    let top = job.shown.logprobs.unwrap_or(0);
+    let bytes = size_of::<Event>().saturating_add(top.saturating_mul(size_of::<TokenLogprob>()));
+    (BACKLOG / bytes).max(2 * job.samples()).max(1)
+}
+
 /// The stream's state. Dropped with the connection, it withdraws the request.
 struct Pieces {
     service: Service,
@@ -66,7 +77,7 @@ struct Pieces {
     running: Option<Running>,
     /// The first ticket's number; those of one job need not follow each other.
     first: u64,
-    events: UnboundedReceiver<Event>,
+    events: Receiver<Event>,
     choices: Vec<Choice>,
     /// Choices of which nothing was sent.
     is_new: Vec<bool>,
@@ -102,7 +113,7 @@ impl Pieces {
         let mut news = Vec::new();
         let heard = tokio::time::timeout(left, self.events.recv_many(&mut news, EVENTS)).await;
         if heard.is_err() {
-            let status = axum::http::StatusCode::GATEWAY_TIMEOUT;
+            let status = StatusCode::GATEWAY_TIMEOUT;
             let message = format!(
                 "the request took longer than {} s and was withdrawn",
                 limit.as_secs_f64()
@@ -221,6 +232,10 @@ impl Pieces {
                 return error.into();
             }
         }
-        ApiError::internal("the engine ended the request without a word")
+        // The engine has answered all, and of some of it there was no room to tell.
+        ApiError::new(
+            StatusCode::REQUEST_TIMEOUT,
+            "the stream is read too slowly: more waited for its reader than the server keeps, and the request was withdrawn",
+        )
     }
 }

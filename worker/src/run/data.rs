@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
 use ppo_crds::RunConfig;
+use ppo_crds::spec::GenerationSpec;
 
 use super::inputs::{digest_of_prompts, inputs_of, moment_of_run, refuse_other_ends, refuse_other_prompts};
 use super::learners::of_policy;
@@ -36,11 +37,15 @@ impl Data {
     /// Reads it with the tokenizer in `folder`. What is wrong with it, and needs no model to be found, is said here.
     ///
     /// # Errors
-    /// [`BadData`]; [`Invalid`] where the run began with other prompts, another tokenizer for them, or other tokens that end a response; when
-    /// a file cannot be read, naming it.
+    /// [`BadData`]; [`Invalid`] where a stop string is in no response, or the run began with other prompts, another tokenizer for them, or other
+    /// tokens that end a response; when a file cannot be read, naming it.
     pub fn read(config: &RunConfig, folder: &Path, start: Start) -> Result<Self> {
         let moment = moment_of_run(start.inputs(), fixed_moment()?)?;
         let tokenizer = of_policy(config, start.checkpoint, found, Tokenizer::load_at(folder, moment))?;
+        if start.checkpoint.is_none() {
+            // A run that goes on may not change them.
+            check_stop_strings(&config.generation, &tokenizer)?;
+        }
         let tokenizer = Arc::new(tokenizer);
         let companions = Companions::read(folder)?;
         let prompts = PromptSet::load(&config.prompts, &tokenizer).context(BadData)?;
@@ -117,13 +122,44 @@ fn check_length(longest_prompt: usize, max_new_tokens: usize, context: usize) ->
 }
 
 /// One that no token has would never stop anything.
-fn check_stop_ids(ids: &[u32], vocabulary: i64) -> Result<(), Invalid> {
+///
+/// # Errors
+/// [`Invalid`], naming it.
+pub fn check_stop_ids(ids: &[u32], vocabulary: i64) -> Result<(), Invalid> {
     match ids.iter().find(|id| i64::from(**id) >= vocabulary) {
         Some(id) => Err(Invalid::new(format!(
             "generation.stopTokenIds has {id}, and the model's vocabulary {vocabulary} tokens, from 0"
         ))),
         None => Ok(()),
     }
+}
+
+/// A text that stops is looked for in what is shown of a response, which is without special tokens: one with such a token in it would never
+/// stop anything. It does no harm where that token ends a response anyhow.
+fn check_stop_strings(generation: &GenerationSpec, tokenizer: &Tokenizer) -> Result<()> {
+    let ends = |id: &u32| generation.stop_token_ids.contains(id) || tokenizer.eos_ids().contains(id);
+    for stop in &generation.stop {
+        // What the tokenizer cannot split has no token in it.
+        let ids = tokenizer.encode(stop, false).unwrap_or_default();
+        for id in ids.into_iter().filter(|id| !ends(id)) {
+            let is_special = tokenizer.decode(&[id], true)?.is_empty() && !tokenizer.decode(&[id], false)?.is_empty();
+            // Not the unknown token, which stands for characters of the text.
+            if let Some(name) = tokenizer
+                .token_name(id)
+                .filter(|name| is_special && stop.contains(name))
+            {
+                let refused = match *stop == name {
+                    true => format!("generation.stop has {stop:?}, which is a special token"),
+                    false => format!("generation.stop has {stop:?}, and in it {name:?}, which is a special token"),
+                };
+                return Err(Invalid::new(format!(
+                    "{refused}: it is in no text of a response, so this never stops one; give generation.stopTokenIds: [{id}]"
+                ))
+                .into());
+            }
+        }
+    }
+    Ok(())
 }
 
 /// A rule that compares with a label cannot work without one: said before the models load, not at the first step or evaluation.
@@ -176,6 +212,36 @@ mod tests {
         check_stop_ids(&[0, 31], 32).unwrap();
         let refused = check_stop_ids(&[3, 32], 32).unwrap_err().to_string();
         assert!(refused.contains("generation.stopTokenIds has 32"), "{refused}");
+    }
+
+    #[test]
+    fn a_stop_string_with_a_special_token_is_refused_with_the_id_to_give_unless_that_ends_responses_anyhow() {
+        let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/tokenizer");
+        let tokenizer = Tokenizer::load(&fixtures.join("chatml")).unwrap();
+        let check = |stop: &str, ids: &[u32]| {
+            let generation = GenerationSpec {
+                stop: vec!["end".to_owned(), stop.to_owned()],
+                stop_token_ids: ids.to_vec(),
+                ..GenerationSpec::default()
+            };
+            check_stop_strings(&generation, &tokenizer)
+        };
+        for (stop, words) in [
+            ("<|im_start|>", "\"<|im_start|>\", which is a special token"),
+            ("\n<|im_start|>", "in it \"<|im_start|>\", which is a special token"),
+        ] {
+            let refused = check(stop, &[]).unwrap_err();
+            assert!(refused.is::<Invalid>());
+            let refused = refused.to_string();
+            assert!(
+                refused.contains(words) && refused.ends_with("give generation.stopTokenIds: [1]"),
+                "{refused}"
+            );
+        }
+        check("<|im_start|>", &[1]).unwrap();
+        for fits in ["<|im_end|>", "\n", " ", "<|im_", "\u{e9}"] {
+            check(fits, &[]).unwrap();
+        }
     }
 
     fn set(label: Option<&str>, ids: &[u32]) -> PromptSet {

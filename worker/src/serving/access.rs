@@ -18,11 +18,11 @@ pub struct AccessArgs {
         visible_alias = "token",
         env = env::TOKEN,
         hide_env_values = true,
-        value_name = "TOKEN",
-        conflicts_with = "api_key_file"
+        value_name = "TOKEN"
     )]
     api_key: Option<String>,
-    /// File that holds the bearer token: other users of this machine do not see it in the process list.
+    /// File that holds the bearer token: other users of this machine do not see it in the process list. Where it is given it counts, whatever
+    /// the variable holds.
     #[arg(long, value_name = "FILE")]
     api_key_file: Option<PathBuf>,
     /// Let anybody who reaches the address use the server. Without it a server without a token listens on loopback only.

@@ -1,17 +1,23 @@
 //! Checks the token of a request.
 
 use std::net::IpAddr;
+use std::time::Duration;
 
+use axum::body::Body;
 use axum::extract::{Request, State};
-use axum::http::header::{AUTHORIZATION, HOST, ORIGIN};
+use axum::http::header::{AUTHORIZATION, EXPECT, HOST, ORIGIN};
 use axum::http::uri::Authority;
 use axum::http::{HeaderMap, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
+use futures::StreamExt;
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
 use super::error::ApiError;
+
+/// How long the body of a refused request is read on.
+const DRAIN: Duration = Duration::from_secs(1);
 
 /// The bearer token that callers must send; None lets everybody in. Only its digest is kept, so that comparing takes the
 /// same time for every guess, whatever its length.
@@ -79,20 +85,35 @@ fn digest(text: &str) -> [u8; 32] {
 /// Stands before every path, those that do not exist included.
 pub async fn authorize(State(door): State<Door>, request: Request, next: Next) -> Response {
     if door.is_local && !is_from_here(request.headers()) {
-        return ApiError::new(
+        let refusal = ApiError::new(
             StatusCode::FORBIDDEN,
             "this server has no token, so it answers only what was sent to localhost or 127.0.0.1 (header Host) and by no web page \
              of another machine (header Origin): to call it by other names, let it listen on another address, or give it a token \
              (--api-key-file of rollout and reward)",
-        )
-        .into_response();
+        );
+        return refuse(request, refusal);
     }
     if door.opens(request.uri().path(), request.headers()) {
         return next.run(request).await;
     }
-    ApiError::new(
+    let refusal = ApiError::new(
         StatusCode::UNAUTHORIZED,
         "this server wants the header Authorization: Bearer <token>, and this request has none or another one",
-    )
-    .into_response()
+    );
+    refuse(request, refusal)
+}
+
+/// Answers a request that is not let in. A connection that is closed with bytes unread is reset, and a client that still sends weights
+/// would hear of a broken pipe and not of its token: what it sends is read on for a while beside the answer, and thrown away.
+fn refuse(request: Request, refusal: ApiError) -> Response {
+    // Who waits to be told to go on sends nothing.
+    if !request.headers().contains_key(EXPECT) {
+        tokio::spawn(tokio::time::timeout(DRAIN, drain(request.into_body())));
+    }
+    refusal.into_response()
+}
+
+async fn drain(body: Body) {
+    let mut pieces = body.into_data_stream();
+    while let Some(Ok(_)) = pieces.next().await {}
 }

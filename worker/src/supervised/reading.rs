@@ -1,7 +1,8 @@
 //! What is wrong with a training file, in the words of a PpoJob's reader: serde's own name the types of this program.
 
-use ppo_crds::manifest::did_you_mean;
+use ppo_crds::manifest::{did_you_mean, whole_number};
 use serde::de::DeserializeOwned;
+use serde_yaml::{Error, Value};
 
 /// How serde's complaints begin.
 const UNKNOWN: &str = "unknown field ";
@@ -15,15 +16,50 @@ const VALUE: &str = "invalid value: ";
 /// # Errors
 /// What cannot be read first, with line and field, and what would fit.
 pub fn read<T: DeserializeOwned>(text: &str) -> Result<T, String> {
-    serde_yaml::from_str(text).map_err(|error| {
-        let message = error.to_string();
-        match (explained(&message), error.location()) {
-            (Some(words), Some(place)) => format!("line {}: {words}", place.line()),
-            (Some(words), None) => words,
-            // No YAML at all: the parser says what and where.
-            (None, _) => message,
+    match serde_yaml::from_str(text) {
+        Err(error) if is_of_a_point(&error) => match with_whole_numbers(text) {
+            // What is wrong besides; a number that is not whole has its line in the first error only.
+            Err(other) if !is_of_a_point(&other) => Err(in_words(&other)),
+            Err(_) => Err(in_words(&error)),
+            Ok(read) => Ok(read),
+        },
+        read => read.map_err(|error| in_words(&error)),
+    }
+}
+
+fn in_words(error: &Error) -> String {
+    let message = error.to_string();
+    match (explained(&message), error.location()) {
+        (Some(words), Some(place)) => format!("line {}: {words}", place.line()),
+        (Some(words), None) => words,
+        // No YAML at all: the parser says what and where.
+        (None, _) => message,
+    }
+}
+
+/// Whether a number with a point or an exponent was met where none may be.
+fn is_of_a_point(error: &Error) -> bool {
+    error.to_string().contains("invalid type: floating point")
+}
+
+/// Reads a text in which whole numbers may have a point or an exponent, as in `steps: 1e3`. It goes by way of values, which know no lines.
+fn with_whole_numbers<T: DeserializeOwned>(text: &str) -> Result<T, Error> {
+    let mut value = serde_yaml::from_str(text)?;
+    make_whole(&mut value);
+    serde_yaml::from_value(value)
+}
+
+fn make_whole(value: &mut Value) {
+    match value {
+        Value::Mapping(fields) => fields.values_mut().for_each(make_whole),
+        Value::Sequence(items) => items.iter_mut().for_each(make_whole),
+        Value::Number(number) => {
+            if let Some(whole) = whole_number(number) {
+                *number = whole;
+            }
         }
-    })
+        _ => {}
+    }
 }
 
 /// `<field>: <complaint> at line 1 column 2` in other words. None: it is another one.
@@ -183,6 +219,20 @@ mod tests {
             let words = read::<SftConfig>(text).unwrap_err();
             assert!(words.contains(field) && words.ends_with(asked), "{words}");
         }
+    }
+
+    #[test]
+    fn whole_numbers_may_have_a_point_or_an_exponent() {
+        let read = |steps: &str| {
+            let text = format!("model: {{path: m}}\ndata: {{path: d}}\nsteps: {steps}\nlearningRate: 1.0\n");
+            read::<SftConfig>(&text)
+        };
+        for steps in ["1000", "1e3", "1000.0"] {
+            let config = read(steps).unwrap();
+            assert_eq!((config.steps, config.learning_rate), (1000, 1.0), "{steps}");
+        }
+        let refused = read("1e3\nseeed: 1").unwrap_err();
+        assert!(refused.starts_with("seeed: unknown field;"), "{refused}");
     }
 
     #[test]

@@ -48,6 +48,44 @@ async fn a_developer_is_the_system_to_a_template_that_knows_none() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn where_no_answer_of_the_assistant_begins_the_last_message_goes_on() {
+    let server = Server::start().await;
+    for (begins, role) in [(true, "assistant"), (false, "user")] {
+        let request = json!({"messages": [{"role": "user", "content": "hi"}], "max_tokens": 2, "ignore_eos": true,
+                             "add_generation_prompt": begins});
+        let whole = server.ok("/v1/chat/completions", request.clone()).await;
+        assert_eq!(whole["choices"][0]["message"]["role"], role);
+        let pieces = server
+            .stream("/v1/chat/completions", with_fields(request, json!({"stream": true})))
+            .await;
+        assert_eq!(pieces[0]["choices"][0]["delta"]["role"], role);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn log_probabilities_of_a_chat_tell_the_bytes_of_the_text_however_tokens_are_named() {
+    let server = Server::start().await;
+    let content = async |more: Value| {
+        let request = json!({"messages": [{"role": "user", "content": "hi"}], "max_tokens": 20, "seed": 3, "ignore_eos": true, "top_logprobs": 2});
+        let answer = server.ok("/v1/chat/completions", with_fields(request, more)).await;
+        answer["choices"][0]["logprobs"]["content"].as_array().unwrap().clone()
+    };
+    let texts = content(json!({"logprobs": true})).await;
+    assert_eq!(content(json!({"logprobs": 1})).await, texts, "1 is true");
+    let numbers = content(json!({"logprobs": true, "return_tokens_as_token_ids": true})).await;
+    assert_eq!((texts.len(), numbers.len()), (20, 20));
+    for (text, number) in texts.iter().zip(&numbers) {
+        let tops = |token: &Value| token["top_logprobs"].as_array().unwrap().clone();
+        let pairs = tops(text).into_iter().zip(tops(number));
+        for (text, number) in pairs.chain([(text.clone(), number.clone())]) {
+            assert_eq!(number["bytes"], text["bytes"]);
+            assert_eq!(text["bytes"], json!(text["token"].as_str().unwrap().as_bytes()));
+            assert!(number["token"].as_str().unwrap().starts_with("token_id:"), "{number}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_streamed_chat_says_first_who_speaks() {
     let server = Server::start().await;
     let messages = json!([{"role": "user", "content": "hi"}]);

@@ -62,6 +62,22 @@ async fn every_path_but_the_probes_wants_the_token() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_sends_much_hears_that_its_token_is_wrong() {
+    let server = Server::start_with(Wanted {
+        token: Some("right"),
+        ..Wanted::default()
+    })
+    .await;
+    for _ in 0..10 {
+        let upload = server.client.post(format!("{}/update_weights", server.url));
+        let upload = upload.bearer_auth("wrong").body(vec![0_u8; 32 << 20]);
+        let response = upload.send().await.unwrap();
+        assert_eq!(response.status(), 401);
+        assert!(response.text().await.unwrap().contains("Authorization: Bearer"));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn metrics_are_open_where_that_is_wanted() {
     let server = Server::start_with(Wanted {
         token: Some("right"),

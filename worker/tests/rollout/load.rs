@@ -47,6 +47,41 @@ async fn a_client_that_goes_frees_its_sequences_streaming_or_not_frozen_or_not()
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_stream_whose_reader_stands_still_is_withdrawn_and_says_so_when_it_goes_on() {
+    // With so many numbers beside each token little has to be drawn.
+    let limits = Limits {
+        logprobs: 300,
+        write_timeout: LONG,
+        ..Limits::default()
+    };
+    let server = Server::start_with(Wanted {
+        limits,
+        ..Wanted::default()
+    })
+    .await;
+    let fields = json!({"n": 256, "stream": true, "logprobs": 300, "return_tokens_as_token_ids": true});
+    let request = with_fields(long(1000), fields);
+    let mut response = server.post("/v1/completions", request).send().await.unwrap();
+    assert_eq!(response.status(), 200);
+    let drawn = async || server.metric("vllm:generation_tokens_total").await;
+    server.until("what fits", async || drawn().await > 20_000.0).await;
+    server.until_idle().await;
+    let drawn = drawn().await;
+    assert!(
+        drawn < 256_000.0,
+        "{drawn} tokens were drawn for a reader that takes none"
+    );
+    let mut end = Vec::new();
+    while let Some(piece) = response.chunk().await.unwrap() {
+        end.extend_from_slice(&piece);
+        end.drain(..end.len().saturating_sub(1000));
+    }
+    let end = String::from_utf8_lossy(&end);
+    assert!(end.contains("the stream is read too slowly"), "{end}");
+    assert!(end.ends_with("data: [DONE]\n\n"), "{end}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_full_server_says_so_at_once_and_loses_nothing() {
     let limits = Limits {
         samples: 8,

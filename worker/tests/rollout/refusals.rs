@@ -34,6 +34,7 @@ async fn what_cannot_be_served_is_refused_with_the_field_and_harms_no_other() {
             json!({"stream_options": {"include_usage": true}}),
             "stream_options: needs stream",
         ),
+        (json!({"stop_token_ids": vec![1; 1000]}), "stop_token_ids: 1000 ids"),
         (json!({"stop": ""}), "stop"),
         (json!({"stop": 1}), "expected a text"),
         (json!({"guided_regex": "a+"}), "guided_regex"),
@@ -57,6 +58,9 @@ async fn what_cannot_be_served_is_refused_with_the_field_and_harms_no_other() {
     let chat = json!({"messages": [{"role": "user", "content": "hi"}], "logprobs": true, "top_logprobs": 21});
     let message = server.error("/v1/chat/completions", chat, 400).await;
     assert!(message.starts_with("top_logprobs: 21"), "{message}");
+    let chat = json!({"messages": [{"role": "user", "content": "hi"}], "logprobs": 2});
+    let message = server.error("/v1/chat/completions", chat, 400).await;
+    assert!(message.starts_with("logprobs: want true or false"), "{message}");
     let message = server.error("/pause?mode=keep&mode=keep", json!({}), 400).await;
     assert!(message.contains("mode"), "{message}");
     let not_json = server
@@ -93,6 +97,15 @@ async fn what_cannot_be_served_is_refused_with_the_field_and_harms_no_other() {
         json!({"presence_penalty": 0, "repetition_penalty": 1.0, "cache_salt": "v1", "stop": null, "best_of": 1, "user": "x"}),
     );
     server.ok("/v1/completions", fine).await;
+    let many: Vec<u32> = (0..257).collect();
+    for fine in [
+        json!({"stream_options": {}}),
+        json!({"prompt": [1.0, 2, 3e0]}),
+        // A job's 256, and the model's own, which it names too.
+        json!({"stop_token_ids": many}),
+    ] {
+        server.ok("/v1/completions", with(fine)).await;
+    }
     // An empty name is none.
     server.ok("/v1/completions", with(json!({"model": ""}))).await;
     for path in ["/health", "/ping"] {

@@ -20,8 +20,10 @@ impl Place {
         let Some((Step::Field(root), below)) = path.split_first() else {
             return Self::Open;
         };
-        if root != "spec" {
-            return Self::Open;
+        match root.as_str() {
+            "spec" => {}
+            "metadata" if below.is_empty() => return Self::Needed(Value::Mapping(Mapping::new())),
+            _ => return Self::Open,
         }
         let (mut schema, mut is_needed) = (crate::spec_schema(), true);
         for step in below {

@@ -183,3 +183,19 @@ fn a_rule_of_the_place_a_job_runs_in_is_not_told_before_that_place_is_known() {
         &["spec.seeed: unknown field"],
     );
 }
+
+#[test]
+fn metadata_that_is_missing_or_no_block_hides_no_broken_rule() {
+    for (metadata, told) in [
+        ("", "metadata: missing; it has no default"),
+        ("metadata:\n", "metadata: missing; it has no default"),
+        (
+            "metadata: 5\n",
+            "metadata: 5 is given where a block of fields is needed",
+        ),
+    ] {
+        let spec = format!("{MODEL}{PROMPTS}{REWARD}  batch: {{rolloutBatchSize: 10, trainBatchSize: 3}}\n");
+        let text = format!("apiVersion: ppojob.dev/v1alpha1\nkind: PpoJob\n{metadata}spec:\n{spec}");
+        assert_starts(&told_of(&text), &[told, "spec.batch.trainBatchSize: 3 does not divide"]);
+    }
+}

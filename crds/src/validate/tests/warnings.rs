@@ -93,6 +93,22 @@ fn a_warm_up_as_long_as_the_run_is_warned_of() {
 }
 
 #[test]
+fn a_share_of_the_run_that_rounds_up_to_all_of_it_is_warned_of() {
+    // 4 updates a step.
+    let told = |steps: u64| -> Vec<String> {
+        let job = job(&format!("steps: {steps}\n  optimizer: {{warmupRatio: 0.9}}"), RULE);
+        warnings(&job).iter().map(ToString::to_string).collect()
+    };
+    assert_eq!(
+        told(1),
+        [
+            "spec.optimizer.warmupRatio: is 0.9, which is 4 of the run's 4 updates: the learning rate rises to the end; lower it, or make more steps"
+        ]
+    );
+    assert!(told(3).is_empty());
+}
+
+#[test]
 fn a_setting_that_does_nothing_here_is_warned_of_where_it_was_given() {
     let fields = |algorithm: &str| -> Vec<String> {
         let job = job(

@@ -288,6 +288,42 @@ fn a_stale_attempt_commits_nothing() {
     assert_eq!(stale.latest(|_| ()).unwrap().unwrap().state.step, 1);
 }
 
+/// An attempt that is held up right behind a look at the fence, and a newer one that has begun and committed step 3 meanwhile.
+fn overtaken(folder: &Path) -> (Checkpoints, Checkpoints) {
+    let attempt = |attempt| {
+        let run = "a".into();
+        let open = Checkpoints::open(folder.into(), 3, false).unwrap();
+        open.fenced(Owner { run, attempt }).unwrap()
+    };
+    let (stale, newer) = (attempt(1), attempt(2));
+    newer.save(state(3, Some(0.5)), write).unwrap();
+    (stale, newer)
+}
+
+#[test]
+fn a_stale_attempt_puts_a_checkpoint_of_the_newer_one_back_that_it_was_about_to_delete() {
+    let folder = tempfile::tempdir().unwrap();
+    let (stale, newer) = overtaken(folder.path());
+    let discarded = stale.discard(3, &folder.path().join(folder_name(3)));
+    assert!(discarded.unwrap_err().is::<Superseded>());
+    assert_eq!(newer.latest(|_| ()).unwrap().unwrap().state, state(3, Some(0.5)));
+    assert!(newer.hidden(DELETING).unwrap().is_empty());
+}
+
+#[test]
+fn nor_does_it_write_over_it_or_sweep_what_the_newer_one_writes() {
+    let folder = tempfile::tempdir().unwrap();
+    let (stale, newer) = overtaken(folder.path());
+    let own = folder.path().join(".writing-step-00000003-a-1");
+    let put = |own: &Path| stale.put(own, &folder.path().join(folder_name(3))).unwrap_err();
+    assert!(put(&own).is::<Superseded>(), "it was swept");
+    fs::create_dir(&own).unwrap();
+    assert!(put(&own).is::<Superseded>(), "there is one");
+    assert!(stale.sweep().unwrap_err().is::<Superseded>());
+    assert!(own.exists());
+    assert_eq!(newer.latest(|_| ()).unwrap().unwrap().state, state(3, Some(0.5)));
+}
+
 #[test]
 fn what_an_earlier_job_of_the_folder_still_writes_is_in_no_checkpoint_of_the_next_and_it_hears_why() {
     let folder = tempfile::tempdir().unwrap();

@@ -12,6 +12,8 @@ use crate::model::Weights;
 
 const LONG: Duration = Duration::from_secs(60);
 const MAX_POSITIONS: usize = 100_000;
+/// More than any request here draws.
+const EVENTS: usize = 200_000;
 
 fn start(fault: Fault, pace: Duration, config: EngineConfig) -> Engine {
     let make = move || {
@@ -100,7 +102,7 @@ fn a_request_without_seeds_has_no_completions() {
 fn an_aborted_request_returns_its_tokens_so_far() {
     let engine = slow_engine(EngineConfig::default());
     let wanted = request(5, 0..2, 50_000);
-    let (events, mut heard) = tokio::sync::mpsc::unbounded_channel();
+    let (events, mut heard) = tokio::sync::mpsc::channel(EVENTS);
     let ticket = engine.submit_streaming(wanted.clone(), events).unwrap();
     until("some tokens", || engine.stats().counters.generation_tokens > 10);
     engine.abort(vec![ticket.number()]);
@@ -115,6 +117,29 @@ fn an_aborted_request_returns_its_tokens_so_far() {
         news.ends_with(&[News::Withdrawn, News::Withdrawn]),
         "whoever listens is told"
     );
+    until("free blocks", || engine.stats().kv_cache_usage == 0.0);
+}
+
+#[test]
+fn requests_whose_listener_has_fallen_behind_are_withdrawn_and_others_go_on() {
+    let engine = slow_engine(EngineConfig::default());
+    let (events, mut heard) = tokio::sync::mpsc::channel(8);
+    let unheard = [5, 6].map(|length| {
+        let wanted = request(length, 0..2, 50_000);
+        engine.submit_streaming(wanted, events.clone()).unwrap()
+    });
+    drop(events);
+    let other = engine.submit(request(7, 0..2, 50)).unwrap();
+    for ticket in unheard {
+        for completion in ticket.wait(LONG).unwrap() {
+            assert_eq!(completion.finish_reason, FinishReason::Abort);
+        }
+    }
+    let told = std::iter::from_fn(|| heard.blocking_recv()).count();
+    assert_eq!(told, 8, "the channel ends behind what it holds");
+    for completion in other.wait(LONG).unwrap() {
+        assert_eq!(completion.finish_reason, FinishReason::Length);
+    }
     until("free blocks", || engine.stats().kv_cache_usage == 0.0);
 }
 
@@ -209,7 +234,7 @@ fn a_request_without_a_distribution_fails_alone_and_the_engine_goes_on() {
         prompt: vec![1, 500, 2].into(),
         ..request(3, 0..2, 50)
     };
-    let (events, mut heard) = tokio::sync::mpsc::unbounded_channel();
+    let (events, mut heard) = tokio::sync::mpsc::channel(EVENTS);
     engine.pause(Pause::Keep).wait(LONG).unwrap();
     let well = engine.submit(request(5, 0..2, 50)).unwrap();
     let failed = engine.submit_streaming(spoiled, events).unwrap();
@@ -484,7 +509,7 @@ fn a_streamed_request_tells_every_token_in_order_and_then_the_same_completions()
         },
         ..request(5, 0..3, 20)
     };
-    let (events, mut heard) = tokio::sync::mpsc::unbounded_channel();
+    let (events, mut heard) = tokio::sync::mpsc::channel(EVENTS);
     let ticket = engine.submit_streaming(wanted.clone(), events).unwrap();
     let number = ticket.number();
     let completions = ticket.wait(LONG).unwrap();
@@ -534,7 +559,7 @@ fn each_samples_tokens_are_timed_streamed_or_not_the_first_since_its_request_was
     let noted = timed.clone();
     engine.time_tokens(move |waited| noted.lock().push(waited));
     let began = Instant::now();
-    let (events, _heard) = tokio::sync::mpsc::unbounded_channel();
+    let (events, _heard) = tokio::sync::mpsc::channel(EVENTS);
     let streamed = engine.submit_streaming(request(5, 0..2, 20), events).unwrap();
     let whole = engine.submit(request(6, 0..3, 20)).unwrap();
     let samples = [streamed.wait(LONG).unwrap(), whole.wait(LONG).unwrap()].concat();

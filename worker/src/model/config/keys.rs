@@ -52,10 +52,11 @@ impl Keys<'_> {
             .and_then(Value::as_str)
         {
             None => Ok(None),
-            Some("float32") => Ok(Some(Kind::Float)),
+            // Weights of float64 are rounded when they are read: no model is computed or saved in it.
+            Some("float32" | "float64") => Ok(Some(Kind::Float)),
             Some("bfloat16") => Ok(Some(Kind::BFloat16)),
             Some("float16") => Ok(Some(Kind::Half)),
-            Some(other) => bail!("dtype is {other}: supported are float32, bfloat16 and float16"),
+            Some(other) => bail!("dtype is {other}: supported are float32, bfloat16, float16 and float64"),
         }
     }
 }

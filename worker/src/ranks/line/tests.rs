@@ -58,7 +58,7 @@ fn broken(finder: usize, lost: usize, silent: usize) -> Vec<String> {
 fn a_rank_whose_line_breaks_ends_the_others_by_its_name_and_last_stage_long_before_a_collectives_deadline() {
     let words = broken(0, 1, 1);
     for words in [&words[0], &words[2]] {
-        let why = "update_actor of step 4: a sum over the ranks failed: rank 1 (demo-actor-1) is lost; it was last in \
+        let why = "a sum over the ranks failed: rank 1 (demo-actor-1) is lost; it was last in \
                    update_actor of step 4; the connection to its node broke: Connection timed out";
         assert!(words.starts_with(why), "{words}");
     }
@@ -67,7 +67,7 @@ fn a_rank_whose_line_breaks_ends_the_others_by_its_name_and_last_stage_long_befo
 #[test]
 fn a_rank_whose_line_to_rank_0_breaks_ends_with_its_name_and_asks_its_store_nothing() {
     let words = broken(2, 0, 0);
-    let why = "update_actor of step 4: a sum over the ranks failed: rank 0 (demo-actor-0) is lost, where the ranks meet; the \
+    let why = "a sum over the ranks failed: rank 0 (demo-actor-0) is lost, where the ranks meet; the \
                connection to its node broke: Connection timed out";
     assert!(words[2].starts_with(why), "{}", words[2]);
 }

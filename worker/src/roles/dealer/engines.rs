@@ -10,11 +10,12 @@ use tokio::task::{JoinError, JoinSet};
 use super::crew::Crew;
 use super::duty::Duty;
 use super::shift::{Ended, Shift};
+use crate::backoff::spread;
 use crate::roles::endpoint::Endpoint;
 use crate::roles::work::Work;
 use crate::roles::{CallError, Members, Publication};
 
-/// An engine that failed is left alone for so long. Each time that it answered and then failed it is twice as long, up to
+/// An engine that failed is left alone for so long, [spread]. Each time that it answered and then failed it is twice as long, up to
 /// [`LONGEST_REST`]; one that does not answer is still starting, and to ask it costs nothing.
 const FIRST_REST: Duration = Duration::from_secs(1);
 /// See [`FIRST_REST`].
@@ -56,11 +57,12 @@ impl Engine {
 
     fn fail(&mut self, error: &CallError) {
         let doubled = 1 << self.failures.saturating_sub(1).min(8);
+        let rest = FIRST_REST.saturating_mul(doubled).min(LONGEST_REST);
         let since = Instant::now();
         self.at_work = None;
         self.rest = Some(Rest {
             since,
-            until: since + FIRST_REST.saturating_mul(doubled).min(LONGEST_REST),
+            until: since + spread(rest, rand::random()),
             error: error.to_string(),
         });
     }
@@ -209,11 +211,11 @@ mod tests {
             self.engines.ended(Ok((self.member.name.clone(), how(error))));
         }
 
-        /// Seconds that it is left alone for, to the nearest.
-        fn rest(&self) -> f64 {
+        /// Whether it is left alone for about so many seconds.
+        fn rests(&self, seconds: f64) -> bool {
             assert!(!self.engines.may_start(&self.member.name));
             let rest = self.engines.known[&self.member.name].rest.as_ref().unwrap();
-            (rest.until - Instant::now()).as_secs_f64().round()
+            (0.75..=1.25).contains(&((rest.until - rest.since).as_secs_f64() / seconds))
         }
     }
 
@@ -222,7 +224,7 @@ mod tests {
         let mut bench = Bench::new();
         for rest in [1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0] {
             bench.fails(Ended::Failed);
-            assert_eq!(bench.rest(), rest);
+            assert!(bench.rests(rest), "{rest}");
         }
     }
 
@@ -231,7 +233,7 @@ mod tests {
         let mut bench = Bench::new();
         for _ in 0..5 {
             bench.fails(Ended::Absent);
-            assert_eq!(bench.rest(), 1.0);
+            assert!(bench.rests(1.0));
         }
     }
 

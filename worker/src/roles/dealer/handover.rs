@@ -12,7 +12,8 @@ use crate::roles::CallError;
 use crate::roles::endpoint::Endpoint;
 use crate::roles::transfers::deliver;
 
-/// Once an engine has the weights, the others have as long again as it took, and so long at the least.
+/// Once an engine has the weights, the others have as long again as it took, and so long at the least. One that was late the last time, and has
+/// taken none since, has no time at all: an engine that hangs costs a run this once.
 pub(super) const PATIENCE: Duration = Duration::from_secs(30);
 /// Between two looks at what engines have taken, and at transfers that are not broken off.
 const LOOK: Duration = Duration::from_millis(200);
@@ -30,9 +31,10 @@ pub(super) struct Handover<'a> {
 impl Handover<'_> {
     /// Ends when every engine has the weights, or is not waited for any longer.
     pub(super) async fn run(self) {
-        let version = self.version;
+        let (version, publication) = (self.version, &self.options.publication);
+        let late_before = publication.late();
         let (began, mut late_at) = (Instant::now(), None);
-        let mut taken = self.options.publication.taken();
+        let mut taken = publication.taken();
         let mut deliveries = JoinSet::new();
         let mut without = BTreeSet::new();
         for member in self.options.members.present().await {
@@ -52,6 +54,7 @@ impl Handover<'_> {
                     }
                     let names = names(&without);
                     tracing::warn!("others have version {version}; {names}: gets it before it is asked again");
+                    without.into_iter().for_each(|name| publication.note_late(name));
                     return;
                 }
             };
@@ -65,8 +68,17 @@ impl Handover<'_> {
             };
             without.remove(&name);
             match delivered {
-                Ok(()) => late_at = Some(Instant::now() + began.elapsed().max(self.patience)),
-                Err(error) => tracing::warn!("{error}; it gets version {version} before it is asked again"),
+                Ok(()) => {
+                    publication.note_taken(&name);
+                    late_at = Some(Instant::now() + began.elapsed().max(self.patience));
+                }
+                Err(error) => {
+                    tracing::warn!("{error}; it gets version {version} before it is asked again");
+                    publication.note_late(name);
+                }
+            }
+            if late_at.is_some() && !without.is_empty() && without.is_subset(&late_before) {
+                late_at = Some(Instant::now());
             }
         }
     }
@@ -199,6 +211,27 @@ mod tests {
         assert!(early.is_err());
         drop(under_way);
         tokio::time::timeout(Duration::from_secs(20), running).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn one_that_was_late_is_waited_for_again_only_after_it_has_taken_weights() {
+        let options = options(&[("job-rollout-0", true), ("job-rollout-1", false)], None).await;
+        let patience = Duration::from_secs(2);
+        let is_waited_for = async || {
+            let began = Instant::now();
+            let handover = Handover {
+                options: &options,
+                version: 3,
+                deadline: Duration::from_secs(600),
+                patience,
+            };
+            handover.run().await;
+            began.elapsed() >= patience
+        };
+        assert!(is_waited_for().await);
+        assert!(!is_waited_for().await);
+        options.publication.note_taken("job-rollout-1");
+        assert!(is_waited_for().await);
     }
 
     #[tokio::test]

@@ -57,6 +57,7 @@ impl Shift {
             if held != self.publication.policy(self.version) {
                 self.bring_weights().await?;
             }
+            self.publication.note_taken(self.endpoint.name());
             let _ready = self.await_others().await?;
             self.take_requests().await
         };
