@@ -224,7 +224,7 @@ mod tests {
     #[test]
     fn whole_numbers_may_have_a_point_or_an_exponent() {
         let read = |steps: &str| {
-            let text = format!("model: {{path: m}}\ndata: {{path: d}}\nsteps: {steps}\nlearningRate: 1.0\n");
+            let text = format!("model: {{path: m}}\ndata: {{path: d}}\noutput: o\nsteps: {steps}\nlearningRate: 1.0\n");
             read::<SftConfig>(&text)
         };
         for steps in ["1000", "1e3", "1000.0"] {
