@@ -128,56 +128,42 @@ void DecoderWeights::set_rows(
 
 void DecoderWeights::change(const DecoderChange & change) {
     const Matrix * w = change.which == DECODER_EMBEDDING ? nullptr : &matrix(change.layer, change.which);
-    const int columns = w ? w->k : shape_.hidden, lanes = kernels().lanes;
-    // Lanes are a power of two, and so are units that lie together: a division for each number would take most of the time.
-    const int lanes_shift = __builtin_ctz(lanes), together_shift = __builtin_ctz(kLine / lanes);
-    const size_t size = element(), panel = w ? w->panel(lanes) : 0;
+    const int columns = w ? w->k : shape_.hidden, lanes = kernels().lanes, together = kLine / lanes;
+    const size_t size = element();
     const Rows rows = rows_of(change.which, change.part, 0);
     // The first number of an output, of which each step's unit of 32 bits is found as the kernels find it (decoder_gemm.inc).
     const auto row_at = [&](int64_t row) {
         if (!w) return embedding + row * columns * size;
-        const int64_t output = rows.first + row, group = rows.group + (output >> lanes_shift) * rows.stride;
-        return (char *) (w->panels + (size_t) (group / 2) * panel + group % 2 * kLine + (output & (lanes - 1)));
+        const int64_t output = rows.first + row, group = rows.group + output / lanes * rows.stride;
+        return (char *) (w->panels + (size_t) (group / 2) * w->panel(lanes) + group % 2 * kLine + output % lanes);
     };
     const auto number_at = [&](char * row, int64_t column) {
         if (!w) return row + column * size;
-        const int64_t unit = size == 2 ? column >> 1 : column, half = size == 2 ? column & 1 : 0;
-        const int64_t line = unit >> together_shift, rest = unit - (line << together_shift);
-        return row + (line * (2 * kLine) + (rest << lanes_shift)) * sizeof(uint32_t) + half * size;
+        const int64_t unit = size == 2 ? column / 2 : column, half = size == 2 ? column % 2 : 0;
+        return row + ((unit / together) * (2 * kLine) + unit % together * lanes) * sizeof(uint32_t) + half * size;
     };
     const char * value = (const char *) change.values;
-    const auto write = [&](char * number) {
-        bf16 bits;
-        std::memcpy(&bits, value, sizeof bits);
-        value += sizeof bits;
-        if (size == sizeof bits) return (void) std::memcpy(number, &bits, sizeof bits);
-        const uint32_t whole = uint32_t(bits) << 16;
-        std::memcpy(number, &whole, sizeof whole);
-    };
-    // Numbers are far apart in memory: so many are fetched beside each other before the first is written.
-    constexpr int kAhead = 64;
-    char * ahead[kAhead];
-    int waiting = 0;
-    const auto write_waiting = [&] {
-        std::for_each_n(ahead, waiting, write);
-        waiting = 0;
-    };
     int64_t row = 0, column = 0;
     char * at = row_at(0);
     for (int64_t i = 0; i < change.count; i++) {
         column += change.gaps[i];
         if (change.gaps[i] == 255) continue;
         if (column >= columns) {
-            // Most gaps end in the next row.
-            row++, column -= columns;
-            if (column >= columns) row += column / columns, column %= columns;
+            row += column / columns, column %= columns;
             at = row_at(row);
         }
-        ahead[waiting++] = number_at(at, column++);
-        __builtin_prefetch(ahead[waiting - 1], 1);
-        if (waiting == kAhead) write_waiting();
+        char * number = number_at(at, column);
+        if (size == 2) {
+            std::memcpy(number, value, sizeof(bf16));
+        } else {
+            bf16 bits;
+            std::memcpy(&bits, value, sizeof bits);
+            const uint32_t whole = uint32_t(bits) << 16;
+            std::memcpy(number, &whole, sizeof whole);
+        }
+        value += sizeof(bf16);
+        column++;
     }
-    write_waiting();
 }
 
 void DecoderWeights::set_vector(int layer, DecoderVector which, int64_t first, int64_t count, const float * data) {
