@@ -36,17 +36,19 @@ until_() {
         sleep 0.2
     done
 }
-status() { kubectl get ppo $job -o "jsonpath={.status.$1}" 2>/dev/null || true; }
+# With a limit: a request that hangs would outlive the deadline of what is waited for.
+get() { kubectl get --request-timeout=30s "$@"; }
+status() { get ppo $job -o "jsonpath={.status.$1}" 2>/dev/null || true; }
 step() { local step; step=$(status progress.step); echo "${step:-0}"; }
 at_step() { [ "$(step)" -ge "$1" ]; }
 in_phase() { [ "$(status phase)" = "$1" ]; }
 # The pod that replaced the one of an uid is ready.
-replaced() { kubectl get pod "$1" -o json | "$python" -c '
+replaced() { get pod "$1" -o json | "$python" -c '
 import json, sys
 pod = json.load(sys.stdin)
 ready = any(c["type"] == "Ready" and c["status"] == "True" for c in pod["status"].get("conditions", []))
 sys.exit(not (pod["metadata"]["uid"] != sys.argv[1] and ready))' "$2"; }
-uid() { kubectl get pod "$1" -o 'jsonpath={.metadata.uid}'; }
+uid() { get pod "$1" -o 'jsonpath={.metadata.uid}'; }
 
 records=/volumes/quickstart-checkpoints/$job/metrics.jsonl
 # Nothing that the image of a cluster of our own lacks, as grep.

@@ -42,11 +42,12 @@ set -m
 set +m
 server=$!
 trap 'kill "$server" 2>/dev/null || true; wait "$server" 2>/dev/null || true' EXIT
-for _ in $(seq 100); do
+for _ in $(seq 600); do
     answers && break
     kill -0 "$server" 2>/dev/null || { echo "demo: the reward server did not start" >&2; exit 1; }
     sleep 0.1
 done
+answers || { echo "demo: the reward server did not answer at $reward within a minute" >&2; exit 1; }
 rloo=configs/rloo.yaml
 if [ "$reward" != 127.0.0.1:5000 ]; then
     # As deep as the manifest, whose paths are relative.

@@ -15,6 +15,7 @@ mod draft;
 mod dynamic;
 mod families;
 mod final_answer;
+mod framework;
 mod held_out;
 mod known;
 mod openrlhf;
@@ -34,8 +35,8 @@ mod verl;
 use serde_json::{Map, Value, json};
 
 pub use config_file::Reader;
-pub use dialect::Framework;
 pub use draft::{Note, NoteKind, WrongValue};
+pub use framework::Framework;
 pub use page::migration_page;
 pub use shell::{Unreadable, quote};
 

@@ -177,7 +177,7 @@ pub fn algorithm_by(profile: Profile, estimator: Estimator, ratio: Ratio, surrog
     };
     spec.advantage.estimator = estimator;
     fill_algorithm(&mut spec);
-    crate::resolve::algorithm(&spec)
+    Algorithm::of(&spec)
 }
 
 /// The bound on a profile's per-token KL estimate where none is given: OpenRLHF's compute_approx_kl bounds every estimate,

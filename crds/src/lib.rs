@@ -10,6 +10,7 @@ pub mod convert;
 mod crd;
 pub mod defaults;
 pub mod disk;
+mod environment;
 mod field;
 pub mod geometry;
 mod kubernetes;

@@ -5,6 +5,7 @@ mod hint;
 mod line;
 mod mend;
 mod merge;
+mod misfit;
 mod nearest;
 mod shape;
 mod whole;
@@ -23,7 +24,8 @@ pub use self::whole::whole_number;
 
 use self::line::line;
 use self::mend::Mended;
-use self::shape::{Misfit, Shape, other, unquoted};
+use self::misfit::Misfit;
+use self::shape::{Shape, other, unquoted};
 use crate::PpoJob;
 use crate::field::{self, Step};
 use crate::kubernetes;

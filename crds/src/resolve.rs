@@ -1,141 +1,13 @@
 //! From the manifest to what runs: every default filled in, every rule checked, every path that of the machine or pod.
 
-use std::path::{Path, PathBuf};
-
+use crate::fill;
 use crate::run_config::{
-    Algorithm, Batch, Checkpoint, Clip, DataPaths, Evaluation, Kl, KlController, Location, Model, Prompts, Reward,
-    RewardModel, Rollout, RunConfig, RunLength, Score,
+    Algorithm, Batch, Checkpoint, Evaluation, Model, Prompts, Reward, RewardModel, Rollout, RunConfig, RunLength,
 };
-use crate::spec::{AlgorithmSpec, BatchSpec, DType, DataSource, ModelSource, PpoJob, PpoJobSpec, PvcPath, Role};
+use crate::spec::{BatchSpec, DType, PpoJob, PpoJobSpec};
 use crate::validate::{ValidationErrors, validate};
-use crate::{defaults::has_kl, fill};
 
-/// Where the job runs, and so what its paths mean.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Environment {
-    /// All roles on this machine. Claims cannot be mounted; relative paths start at the manifest's folder.
-    Laptop {
-        /// Folder of the manifest.
-        manifest_folder: PathBuf,
-    },
-    /// Pods. A claim `c` is mounted at `<volumes>/c`; paths are absolute.
-    Cluster {
-        /// Folder under which the operator mounts claims.
-        volumes: PathBuf,
-    },
-}
-
-impl Environment {
-    /// Folder under which the operator mounts claims, by the name of the claim.
-    pub const VOLUMES: &str = "/volumes";
-
-    /// The pods of a cluster, with claims under [`Self::VOLUMES`].
-    pub fn cluster() -> Self {
-        Self::Cluster {
-            volumes: Self::VOLUMES.into(),
-        }
-    }
-
-    /// Where a manifest is meant to run, for `plan`: a cluster when it names a claim or has a pod template, else the machine it lies on.
-    pub fn meant_by(job: &PpoJob, manifest_folder: &Path) -> Self {
-        if is_for_pods(&job.spec) {
-            Self::cluster()
-        } else {
-            Self::Laptop {
-                manifest_folder: manifest_folder.into(),
-            }
-        }
-    }
-
-    /// The machine of a manifest that no cluster takes, and that is for none: it has a relative path, and neither a claim nor a pod template.
-    pub fn of_one_machine(job: &PpoJob, manifest_folder: &Path) -> Option<Self> {
-        let spec = &job.spec;
-        let data = data(spec).flat_map(|source| source.path.iter().chain(source.paths.iter().flatten()));
-        let mut paths = models(spec)
-            .filter_map(|source| source.path.as_ref())
-            .chain(data)
-            .chain(&spec.checkpoint.path);
-        let relative = paths.any(|path| !path.starts_with('/'));
-        (relative && !is_for_pods(spec)).then(|| Self::Laptop {
-            manifest_folder: manifest_folder.into(),
-        })
-    }
-
-    fn path(&self, path: &str) -> PathBuf {
-        match self {
-            Self::Laptop { manifest_folder } => manifest_folder.join(path),
-            Self::Cluster { .. } => path.into(),
-        }
-    }
-
-    fn claim(&self, claim: &str, path: &str) -> PathBuf {
-        let volumes = match self {
-            // Refused by `validate`.
-            Self::Laptop { manifest_folder } => manifest_folder.as_path(),
-            Self::Cluster { volumes } => volumes.as_path(),
-        };
-        let inside = path.trim_start_matches('/');
-        if inside.is_empty() {
-            volumes.join(claim)
-        } else {
-            volumes.join(claim).join(inside)
-        }
-    }
-
-    fn file(&self, path: Option<&str>, pvc: Option<&PvcPath>) -> PathBuf {
-        match (path, pvc) {
-            (_, Some(pvc)) => self.claim(&pvc.claim_name, &pvc.path),
-            (path, None) => self.path(path.unwrap_or_default()),
-        }
-    }
-
-    /// Where a model lies there.
-    pub fn model(&self, source: &ModelSource) -> Location {
-        match &source.hub {
-            Some(hub) => Location::Hub {
-                id: hub.id.clone(),
-                revision: hub.revision.clone(),
-            },
-            None => Location::Path(self.file(source.path.as_deref(), source.pvc.as_ref())),
-        }
-    }
-
-    fn data(&self, source: &DataSource) -> DataPaths {
-        match &source.paths {
-            Some(paths) => paths.iter().map(|path| self.path(path)).collect::<Vec<_>>().into(),
-            None => self.file(source.path.as_deref(), source.pvc.as_ref()).into(),
-        }
-    }
-}
-
-fn models(spec: &PpoJobSpec) -> impl Iterator<Item = &ModelSource> {
-    let reward = spec.roles.reward.model.as_ref().map(|model| &model.source);
-    let model = &spec.model;
-    [
-        Some(&model.policy),
-        model.critic.as_ref(),
-        model.reference.as_ref(),
-        reward,
-    ]
-    .into_iter()
-    .flatten()
-}
-
-fn data(spec: &PpoJobSpec) -> impl Iterator<Item = &DataSource> {
-    let held_out = spec.evaluation.as_ref().map(|evaluation| &evaluation.source);
-    [Some(&spec.prompts.source), held_out].into_iter().flatten()
-}
-
-/// Whether a manifest has what only a cluster knows. Who gives a template means pods: it may be the one thing that says where their paths are.
-fn is_for_pods(spec: &PpoJobSpec) -> bool {
-    names_a_claim(spec) || Role::ALL.into_iter().any(|role| spec.roles.template(role).is_some())
-}
-
-fn names_a_claim(spec: &PpoJobSpec) -> bool {
-    spec.checkpoint.claim("").is_some()
-        || models(spec).any(|source| source.pvc.is_some())
-        || data(spec).any(|source| source.pvc.is_some())
-}
+pub use crate::environment::Environment;
 
 /// What runs.
 ///
@@ -155,7 +27,7 @@ pub fn resolve(job: &PpoJob, environment: &Environment) -> Result<RunConfig, Val
         prompts: prompts(spec, environment),
         evaluation: evaluation(spec, environment),
         generation: spec.generation.clone(),
-        algorithm: algorithm(&spec.algorithm),
+        algorithm: Algorithm::of(&spec.algorithm),
         batch: batch(&spec.batch),
         optimizer: spec.optimizer.clone(),
         overlap: spec.overlap,
@@ -214,60 +86,6 @@ fn evaluation(spec: &PpoJobSpec, environment: &Environment) -> Option<Evaluation
     })
 }
 
-/// The maths of a filled spec.
-pub(crate) fn algorithm(spec: &AlgorithmSpec) -> Algorithm {
-    // A filled block has every value; the fallbacks here are only what the types ask for.
-    let off_at_zero = |value: Option<f64>| value.filter(|&value| value != 0.0);
-    let adaptive = spec
-        .kl
-        .controller
-        .as_ref()
-        .and_then(|controller| controller.adaptive.as_ref());
-    Algorithm {
-        profile: spec.profile,
-        estimator: spec.advantage.estimator,
-        gamma: spec.advantage.gamma.unwrap_or(1.0),
-        lambda: spec.advantage.lambda.unwrap_or(1.0),
-        whiten: spec.advantage.whiten.unwrap_or_default(),
-        deviation: spec.advantage.deviation,
-        kl: Kl {
-            coef: if has_kl(spec) {
-                spec.kl.coef.unwrap_or_default()
-            } else {
-                0.0
-            },
-            estimator: spec.kl.estimator.unwrap_or_default(),
-            placement: spec.kl.placement.unwrap_or_default(),
-            controller: adaptive.map_or(KlController::Fixed, |adaptive| KlController::Adaptive {
-                target: adaptive.target,
-                horizon: adaptive.horizon,
-            }),
-            clamp: off_at_zero(spec.kl.clamp),
-            stop_above: spec.kl.stop_above,
-        },
-        clip: Clip {
-            policy_low: spec.clip.policy_low.unwrap_or_default(),
-            policy_high: spec.clip.policy_high.unwrap_or_default(),
-            dual: off_at_zero(spec.clip.dual),
-            value: off_at_zero(spec.clip.value),
-        },
-        ratio: spec.ratio,
-        surrogate: spec.surrogate,
-        score: Score {
-            clip: spec.score.clip.as_ref().map(|range| (range.min, range.max)),
-            scale: spec.score.scale.unwrap_or(1.0),
-            missing_eos_penalty: off_at_zero(spec.score.missing_eos_penalty),
-            whiten_rewards: spec.score.whiten_rewards.unwrap_or_default(),
-        },
-        value_coef: spec.value_coef.unwrap_or_default(),
-        entropy_coef: spec.entropy_coef.unwrap_or_default(),
-        aggregation: spec.aggregation.unwrap_or_default(),
-        mask_truncated: spec.mask_truncated,
-        truncated_importance_sampling: off_at_zero(spec.truncated_importance_sampling),
-        rollout_correction: spec.rollout_correction,
-    }
-}
-
 fn batch(spec: &BatchSpec) -> Batch {
     let size = |size: Option<u32>| size.unwrap_or(1) as usize;
     Batch {
@@ -324,6 +142,8 @@ fn checkpoint(name: &str, spec: &PpoJobSpec, environment: &Environment) -> Check
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
     use crate::parse_manifest;
 

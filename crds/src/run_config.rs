@@ -1,6 +1,7 @@
 //! What runs: a [`PpoJob`](crate::PpoJob) with every default filled in and every rule checked. The pods receive it as JSON,
 //! `ppo-worker run -f job.yaml` builds it in place; nothing downstream reads the raw spec.
 
+mod algorithm;
 mod data_paths;
 
 use std::path::PathBuf;

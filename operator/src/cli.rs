@@ -16,9 +16,8 @@ use ppo_crds::listen::everywhere;
 use tokio::sync::watch;
 use tracing_subscriber::EnvFilter;
 
-use crate::plan::PodDefaults;
 use crate::run::{LeaseOptions, Options, run};
-use crate::settings::{PodSettings, Scrapers};
+use crate::settings::{PodDefaults, PodSettings, Scrapers};
 
 /// The operator of PpoJobs: turns them into pods, restarts, suspends and explains them.
 #[derive(Debug, Parser)]
@@ -56,7 +55,8 @@ struct RunArgs {
         long = "namespace",
         env = "PPO_OPERATOR_NAMESPACE",
         value_delimiter = ',',
-        value_name = "NAME"
+        value_name = "NAME",
+        value_parser = NonEmptyStringValueParser::new()
     )]
     namespaces: Vec<String>,
     /// Address of /metrics, /healthz and /readyz. Default: port 8080 of every address.
@@ -82,7 +82,7 @@ struct RunArgs {
     #[arg(long, env = "POD_NAMESPACE", default_value = "default")]
     own_namespace: String,
     /// Name of this process among the replicas. Default: a random one.
-    #[arg(long, env = "POD_NAME")]
+    #[arg(long, env = "POD_NAME", value_parser = NonEmptyStringValueParser::new())]
     identity: Option<String>,
     #[command(flatten)]
     pods: PodArgs,
@@ -160,8 +160,8 @@ struct CheckArgs {
     /// The URL.
     #[arg(long)]
     url: String,
-    /// Seconds to wait for a good answer: what was just installed is not reached at once.
-    #[arg(long, default_value_t = 30)]
+    /// Seconds to wait for a good answer, at most a day: what was just installed is not reached at once.
+    #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(u64).range(..=86_400))]
     timeout_seconds: u64,
 }
 
@@ -182,10 +182,9 @@ impl RunArgs {
         };
         let mut scrapers = self.pods.scraper_namespaces;
         scrapers.push(self.own_namespace.clone());
-        scrapers.sort();
-        scrapers.dedup();
         Ok(Options {
-            namespaces: self.namespaces,
+            // Of one that is named twice each job would be worked on twice, side by side.
+            namespaces: each_once(self.namespaces),
             http_address: self
                 .http_address
                 .unwrap_or_else(|| SocketAddr::new(everywhere(), HTTP_PORT)),
@@ -204,12 +203,20 @@ impl RunArgs {
                 gpu_resource: self.pods.gpu_resource,
                 coscheduling_scheduler: self.pods.coscheduling_scheduler,
                 user: self.pods.pod_user.0,
-                network_policies: self.pods.network_policies.then_some(Scrapers { namespaces: scrapers }),
+                network_policies: self.pods.network_policies.then(|| Scrapers {
+                    namespaces: each_once(scrapers),
+                }),
                 defaults,
                 disruption_budgets: self.pods.disruption_budgets,
             },
         })
     }
+}
+
+fn each_once(mut names: Vec<String>) -> Vec<String> {
+    names.sort();
+    names.dedup();
+    names
 }
 
 /// Does what the command line says.
@@ -365,9 +372,9 @@ mod tests {
     }
 
     #[test]
-    fn a_flag_given_twice_counts_as_it_was_given_last_and_a_list_has_all() {
+    fn a_flag_given_twice_counts_as_it_was_given_last_and_a_list_has_all_each_once() {
         let words =
-            "ppo-operator run --namespace=a --log-format=text --namespace=b --log-format=json --lease-name=mine";
+            "ppo-operator run --namespace=b --log-format=text --namespace=a,b --log-format=json --lease-name=mine";
         let Command::Run(args) = Cli::try_parse_from(words.split(' ')).unwrap().command else {
             panic!("run was asked for");
         };
@@ -375,6 +382,19 @@ mod tests {
         let options = args.options().unwrap();
         assert_eq!(options.namespaces, ["a", "b"]);
         assert_eq!(options.lease.unwrap().name, "mine");
+    }
+
+    #[test]
+    fn names_that_are_empty_and_a_wait_that_no_clock_can_tell_are_refused() {
+        for words in [
+            "ppo-operator run --namespace=",
+            "ppo-operator run --namespace=a,",
+            "ppo-operator run --identity=",
+            "ppo-operator check --url=http://localhost --timeout-seconds=18446744073709551615",
+        ] {
+            let refused = Cli::try_parse_from(words.split(' '));
+            assert!(refused.is_err(), "{words}");
+        }
     }
 
     #[test]

@@ -48,7 +48,7 @@ impl Truth {
         let word = |c: char| c.is_ascii_alphanumeric() || "_,:".contains(c);
         let mut message = message.into();
         message.truncate(message.floor_char_boundary(LONGEST));
-        // The API server refuses other characters, and the kubelet's reasons are free text.
+        // What `metav1.Condition` allows, and clients may check; the kubelet's reasons are free text.
         let reason: String = reason.chars().filter(|c| word(*c)).collect();
         Self {
             holds,
@@ -58,7 +58,7 @@ impl Truth {
     }
 }
 
-/// Longest message the API server takes.
+/// Longest message that `metav1.Condition` allows.
 const LONGEST: usize = 32_768;
 
 /// Sets the condition `kind`.
@@ -98,4 +98,35 @@ pub fn holds(conditions: &[Condition], kind: &str) -> bool {
 /// Times in objects have whole seconds; a fraction would differ from what the API server returns, for ever.
 pub fn whole_second(time: Timestamp) -> Timestamp {
     Timestamp::from_second(time.as_second()).unwrap_or(time)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_others_say_becomes_a_reason_of_one_word_and_a_message_that_is_not_too_long() {
+        let reason = |words: &str| Truth::no(words, "").reason;
+        assert_eq!(reason("OutOfcpu"), "OutOfcpu");
+        assert_eq!(reason("exit code: 1"), "exitcode:1");
+        assert_eq!(reason("…"), "Unknown");
+        // Of two bytes each, the last of which would be cut in half.
+        let message = Truth::no("Error", format!("a{}", "ä".repeat(LONGEST))).message;
+        assert_eq!(message.len(), LONGEST - 1);
+    }
+
+    #[test]
+    fn a_condition_has_another_time_only_with_another_truth() {
+        let mut conditions = Vec::new();
+        let mut since = |truth: Truth, second: i64| {
+            let now = Timestamp::from_second(second).unwrap();
+            set(&mut conditions, kind::FAILED, truth, 1, now);
+            let condition = get(&conditions, kind::FAILED).unwrap();
+            condition.last_transition_time.0.as_second()
+        };
+        assert_eq!(since(Truth::no("Waits", ""), 10), 10);
+        assert_eq!(since(Truth::no("WaitsStill", "in other words"), 20), 10);
+        assert_eq!(since(Truth::yes("Hung", ""), 30), 30);
+        assert_eq!(conditions.len(), 1);
+    }
 }

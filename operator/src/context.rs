@@ -16,11 +16,12 @@ use parking_lot::Mutex;
 use tokio::sync::{Semaphore, broadcast, watch};
 
 use crate::contract::Contract;
-use crate::events::Recorders;
+use crate::events::recorders::Recorders;
 use crate::expected::Expected;
 use crate::gang::{Flavors, Unapproved};
 use crate::metrics::Metrics;
-use crate::reconcile::{Refusals, Unreadable};
+use crate::reconcile::refusals::Refusals;
+use crate::reconcile::unreadable::Unreadable;
 use crate::reports::Reports;
 use crate::served::Served;
 use crate::settings::PodSettings;

@@ -17,9 +17,10 @@ use tokio::task::JoinSet;
 use tokio_stream::wrappers::{UnboundedReceiverStream, WatchStream};
 
 use crate::context::Context;
-use crate::reconcile::{attempt, retry};
+use crate::reconcile::attempt::attempt;
+use crate::reconcile::retry;
 use crate::watches::{Sink, wait_synced, watch_kind};
-use crate::world::{JobKey, Kind};
+use crate::world::{Actor, JobKey, Kind};
 
 /// For the first list of every watch. What is later is told of.
 const SYNC_DEADLINE: Duration = Duration::from_secs(60);
@@ -303,11 +304,11 @@ fn known(context: Arc<Context>) -> impl Fn(&JobKey, &str) -> bool {
 }
 
 /// The actors that could report now.
-fn actors(context: Arc<Context>, namespace: Option<String>) -> impl Fn() -> Vec<crate::reports::Actor> {
+fn actors(context: Arc<Context>, namespace: Option<String>) -> impl Fn() -> Vec<Actor> {
     move || context.world.actors(namespace.as_deref())
 }
 
-fn tell(changed: mpsc::UnboundedSender<JobKey>) -> impl Fn(&crate::reports::Actor) {
+fn tell(changed: mpsc::UnboundedSender<JobKey>) -> impl Fn(&Actor) {
     move |actor| {
         // The receiver is gone only while the operator stops.
         let _ = changed.send(actor.key.clone());

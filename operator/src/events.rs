@@ -2,7 +2,7 @@
 
 pub use recorders::Recorders;
 
-mod recorders;
+pub(crate) mod recorders;
 
 use kube::Resource;
 use kube::core::DeserializeGuard;
@@ -13,7 +13,7 @@ use ppo_crds::status::{Phase, PpoJobStatus};
 use crate::condition::{get, kind};
 use crate::context::Context;
 use crate::gang::stuck;
-use crate::reconcile::Subject;
+use crate::reconcile::subject::Subject;
 use crate::world::JobKey;
 
 /// Longest note that the API server takes.

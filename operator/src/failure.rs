@@ -4,7 +4,7 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use ppo_crds::report::{Reason, exit_code};
 use ppo_crds::spec::{FailureAction, FailurePolicySpec, FailureRule, Role};
 
-use crate::world::{Life, PodView};
+use crate::world::pod::{Life, PodView};
 
 /// Why a pod has to be replaced, or the job ended.
 #[derive(Clone, Debug, PartialEq)]

@@ -127,18 +127,15 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::smallest_job::smallest_object;
 
     #[test]
     fn a_job_that_was_scaled_before_anyone_looked_at_it_is_valid_with_engines_that_do_not_divide_its_prompts() {
         let valid = |generation: i64| {
-            let object = json!({
-                "apiVersion": "ppojob.dev/v1alpha1", "kind": "PpoJob",
-                "metadata": {"name": "a", "namespace": "n", "uid": "1", "generation": generation},
-                "spec": {"model": {"policy": {"path": "/m"}}, "prompts": {"source": {"path": "/p.jsonl"}},
-                    "algorithm": {"kl": {"coef": 0.0}}, "batch": {"rolloutBatchSize": 16},
-                    "roles": {"rollout": {"replicas": 3}, "reward": {"rules": [{"json": {}}]}}},
-            });
-            let job = Job::of(&serde_json::from_value::<PpoJob>(object).unwrap());
+            let fields = json!({"batch": {"rolloutBatchSize": 16}, "roles": {"rollout": {"replicas": 3}}});
+            let mut object = smallest_object(&fields);
+            object.metadata.generation = Some(generation);
+            let job = Job::of(&object);
             assert_eq!(
                 job.role(Role::Rollout).map(|role| role.pods),
                 Some(3),

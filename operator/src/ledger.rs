@@ -221,19 +221,14 @@ fn fingerprint(rule: &FailureRule) -> String {
 
 #[cfg(test)]
 mod tests {
-    use ppo_crds::PpoJob;
     use ppo_crds::spec::FailureAction;
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::smallest_job::smallest_job;
 
-    fn job(rules: Value) -> Job {
-        let object = json!({
-            "apiVersion": "ppojob.dev/v1alpha1", "kind": "PpoJob", "metadata": {"name": "a", "uid": "1"},
-            "spec": {"model": {"policy": {"path": "/m"}}, "prompts": {"source": {"path": "/p.jsonl"}},
-                "roles": {"reward": {"rules": [{"json": {}}]}}, "failurePolicy": {"rules": rules}},
-        });
-        Job::of(&serde_json::from_value::<PpoJob>(object).unwrap())
+    fn job(rules: &Value) -> Job {
+        smallest_job(&json!({"failurePolicy": {"rules": rules}}))
     }
 
     fn by_rule(rule: usize, action: FailureAction) -> Verdict {
@@ -317,7 +312,7 @@ mod tests {
 
     #[test]
     fn a_rule_that_ignores_has_its_own_budget_and_uses_no_other() {
-        let job = job(json!([{"action": "Ignore", "exitCodes": [7], "maxRestarts": 1}]));
+        let job = job(&json!([{"action": "Ignore", "exitCodes": [7], "maxRestarts": 1}]));
         let (policy, verdict) = (&job.spec.failure_policy, by_rule(0, FailureAction::Ignore));
         let mut ledger = Ledger::open(&PpoJobStatus::default(), &job);
         assert_eq!(ledger.exhausted(Role::Rollout, &verdict, policy), None);
@@ -330,7 +325,7 @@ mod tests {
     #[test]
     fn a_count_follows_its_rule_and_not_its_place() {
         let ours = json!({"action": "RestartPod", "exitCodes": [7], "maxRestarts": 1});
-        let first = job(json!([ours]));
+        let first = job(&json!([ours]));
         let mut ledger = Ledger::open(&PpoJobStatus::default(), &first);
         let policy = &first.spec.failure_policy;
         ledger.count(Role::Rollout, &by_rule(0, FailureAction::RestartPod), policy);
@@ -338,11 +333,11 @@ mod tests {
         let mut raised = ours.clone();
         raised["maxRestarts"] = json!(5);
         let other = json!({"action": "RestartPod", "exitCodes": [8], "maxRestarts": 1});
-        let moved = Ledger::open(&ledger.status, &job(json!([other, raised])));
+        let moved = Ledger::open(&ledger.status, &job(&json!([other, raised])));
         let counts = moved.status.rule_restarts.iter();
         let counts: Vec<(u32, u32)> = counts.map(|known| (known.rule, known.restarts)).collect();
         assert_eq!(counts, [(1, 1)]);
-        let gone = Ledger::open(&moved.status, &job(json!([other])));
+        let gone = Ledger::open(&moved.status, &job(&json!([other])));
         assert!(gone.status.rule_restarts.is_empty());
 
         // What an operator before wrote has no fingerprints yet.

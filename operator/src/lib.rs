@@ -6,6 +6,7 @@
 
 pub mod cli;
 pub mod condition;
+mod containers;
 pub mod context;
 pub mod contract;
 pub mod controller;

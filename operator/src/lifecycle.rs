@@ -1,12 +1,12 @@
 //! The job's next state: run, wait for quota, be suspended, end. Pure; its decisions are in the ledger.
 
 mod deadlines;
+pub(crate) mod decision;
 pub mod ending;
 mod failures;
 mod lost_rank;
+mod obstacle;
 mod restarts;
-
-use std::collections::BTreeSet;
 
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use ppo_crds::report::Reason;
@@ -14,65 +14,19 @@ use ppo_crds::spec::Role;
 use ppo_crds::status::PpoJobStatus;
 
 use crate::condition::Truth;
-use crate::gang::{Admission, stuck};
+use crate::gang::admission::Admission;
+use crate::gang::stuck;
 use crate::job::Job;
 use crate::ledger::Ledger;
 use crate::snapshot::Snapshot;
-use crate::world::{Kind, Life, PodView};
+use crate::world::{Kind, Life};
 
 pub(crate) use deadlines::not_ready_from;
+pub use decision::{Decision, Intent};
+pub use obstacle::first_obstacle;
 
 /// How often a gang scheduler that was asked for is looked for while it is missing.
 const LOOK_FOR_GANGS: SignedDuration = SignedDuration::from_secs(30);
-
-/// What the job wants.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Intent {
-    /// Its pods.
-    Run,
-    /// No pods until quota is there.
-    Queue(Truth),
-    /// No pods, by request.
-    Suspend,
-    /// Nothing any more: it succeeded.
-    Complete(Truth),
-    /// Nothing any more: it failed.
-    Fail(Truth),
-    /// Nothing any more, as was written before.
-    Ended,
-}
-
-/// What was decided.
-#[derive(Clone, Debug)]
-pub struct Decision {
-    /// Attempts and counts to write.
-    pub ledger: Ledger,
-    /// What the job wants.
-    pub intent: Intent,
-    /// When to decide again, should nothing happen before.
-    pub wake: Option<Timestamp>,
-    /// Failures seen now, each with what is done about it, for events.
-    pub notes: Vec<String>,
-    /// Pods that have failed and whose time has not come: should one be removed meanwhile, nothing takes its place before.
-    pub held: BTreeSet<String>,
-}
-
-impl Decision {
-    /// One that leads to nothing else.
-    pub fn of(ledger: Ledger, intent: Intent) -> Self {
-        Self {
-            ledger,
-            intent,
-            wake: None,
-            notes: Vec::new(),
-            held: BTreeSet::new(),
-        }
-    }
-
-    fn wake_at(&mut self, time: Timestamp) {
-        self.wake = Some(self.wake.map_or(time, |known| known.min(time)));
-    }
-}
 
 /// Decides.
 pub fn decide(job: &Job, seen: &Snapshot, previous: &PpoJobStatus, now: Timestamp) -> Decision {
@@ -169,36 +123,6 @@ fn retire_what_is_too_many(job: &Job, seen: &Snapshot, ledger: &mut Ledger) {
             ledger.retire_pod(pod.role, pod.index);
         }
     }
-}
-
-/// Pods that should be there, at the attempt that they should have.
-fn current_pods<'a>(job: &'a Job, seen: &'a Snapshot, ledger: &'a Ledger) -> impl Iterator<Item = &'a PodView> {
-    seen.pods(job).filter(move |pod| {
-        let wanted = job.role(pod.role).is_some_and(|role| pod.index < seen.count(role));
-        wanted && pod.attempt == ledger.attempt_of(pod.role, pod.index)
-    })
-}
-
-/// What the API server refuses, else why the first pod that is not ready is not, scheduling before starting.
-pub fn first_obstacle(job: &Job, seen: &Snapshot) -> Option<String> {
-    if let Some(refused) = &seen.refused {
-        return Some(refused.clone());
-    }
-    let waiting = seen.pods(job).filter(|pod| {
-        let waits = matches!(pod.life, Life::Unscheduled | Life::Starting | Life::Failed);
-        waits && pod.deleting_since.is_none()
-    });
-    let worst = waiting.min_by_key(|pod| (pod.life != Life::Unscheduled, vague(pod), pod.name.clone()));
-    let words = worst.map(|pod| format!("{} {}: {}", pod.name, pod.reason, pod.message));
-    match worst.is_some_and(|pod| !vague(pod)) {
-        true => words,
-        // A pod that only starts may wait for one whose predecessor is not gone.
-        false => ending::obstacle(job, seen).or(words),
-    }
-}
-
-fn vague(pod: &PodView) -> bool {
-    matches!(pod.reason.as_str(), "Starting" | PodView::UNSCHEDULED)
 }
 
 #[cfg(test)]

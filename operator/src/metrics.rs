@@ -1,19 +1,23 @@
 //! The operator's metrics. Series about a job are removed with the job.
 
+mod label;
 mod register;
 
 use std::collections::BTreeMap;
 
-use ppo_crds::status::{Phase, PpoJobStatus};
+use ppo_crds::status::{Phase, PpoJobStatus, Progress};
 use prometheus::{Encoder, GaugeVec, Histogram, IntCounterVec, IntGauge, IntGaugeVec, TextEncoder};
 
 use crate::gang::stuck;
 use crate::job::Job;
-use crate::reconcile::Error;
+use crate::reconcile::error::Error;
 use crate::snapshot::Snapshot;
 use crate::world::{JobKey, Kind};
 
-use register::{Label, Register, word};
+use label::{Label, NO_REASON, word};
+use register::Register;
+
+pub use register::Described;
 
 /// Counters and gauges.
 pub struct Metrics {
@@ -52,20 +56,6 @@ pub struct Metrics {
 const RECONCILE_SECONDS: [f64; 13] = [
     0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0,
 ];
-const PHASES: [Phase; 9] = [
-    Phase::Pending,
-    Phase::Queued,
-    Phase::Scheduling,
-    Phase::Initializing,
-    Phase::Running,
-    Phase::Restarting,
-    Phase::Suspended,
-    Phase::Succeeded,
-    Phase::Failed,
-];
-/// The reason of a job that waits for nothing in vain.
-const NO_REASON: &str = "";
-
 impl Metrics {
     /// All of them, at zero.
     ///
@@ -149,69 +139,58 @@ impl Metrics {
         let job = [key.namespace.as_str(), key.name.as_str()];
         let left = checked.spec.failure_policy.max_restarts.saturating_sub(status.restarts);
         self.restarts_left.with_label_values(&job).set(left.into());
-        for phase in PHASES {
-            let phase_word = word(phase);
-            let labels = [job[0], job[1], phase_word.as_str()];
-            match status.phase == Some(phase) {
-                true => self.phase.with_label_values(&labels).set(1),
-                // Only the present phase has a series.
-                false => drop(self.phase.remove_label_values(&labels)),
-            }
-        }
+        let phase = status.phase.map(word);
+        show_one(&self.phase, job, Label::Phase, phase.as_deref(), 1);
         let waits_for = stuck::reason(status).unwrap_or(NO_REASON);
-        for reason in reasons() {
-            let labels = [job[0], job[1], reason];
-            match reason == waits_for {
-                // Of a job that waits for nothing there is a 0: an alert on a series that is nowhere may be misspelt.
-                true => self
-                    .waiting
-                    .with_label_values(&labels)
-                    .set((reason != NO_REASON).into()),
-                false => drop(self.waiting.remove_label_values(&labels)),
-            }
-        }
+        // Of a job that waits for nothing there is a 0: an alert on a series that is nowhere may be misspelt.
+        let waits = i64::from(waits_for != NO_REASON);
+        show_one(&self.waiting, job, Label::Reason, Some(waits_for), waits);
         for role in &status.roles {
-            let name = role.name.name();
             let wanted = checked.role(role.name).filter(|_| wants_pods(status));
             // A queue may have admitted fewer than the job would like to have.
-            let desired = wanted.map_or(0, |pods| seen.count(pods));
-            let pods = |state| self.role_pods.with_label_values(&[job[0], job[1], name, state]);
-            pods("desired").set(desired.into());
+            let (desired, gpus) = wanted.map_or((0, 0), |pods| (seen.count(pods), pods.gpus));
             // Of a job that ended before its status said 0.
             let ready = if status.phase.is_some_and(Phase::is_finished) {
                 0
             } else {
                 role.ready
             };
+            let of_role = [job[0], job[1], role.name.name()];
+            let pods = |state| {
+                self.role_pods
+                    .with_label_values(&[of_role[0], of_role[1], of_role[2], state])
+            };
+            pods("desired").set(desired.into());
             pods("ready").set(ready.into());
-            self.restarts
-                .with_label_values(&[job[0], job[1], name])
-                .set(role.restarts.into());
-            let gpus = wanted.map_or(0, |pods| pods.gpus);
+            self.restarts.with_label_values(&of_role).set(role.restarts.into());
             self.role_gpus
-                .with_label_values(&[job[0], job[1], name])
+                .with_label_values(&of_role)
                 .set(i64::from(desired) * i64::from(gpus));
         }
         if let Some(progress) = &status.progress {
-            self.step
-                .with_label_values(&job)
-                .set(i64::try_from(progress.step).unwrap_or(i64::MAX));
-            self.total_steps
-                .with_label_values(&job)
-                .set(i64::try_from(progress.total).unwrap_or(i64::MAX));
-            for (gauge, value) in [(&self.reward, progress.reward), (&self.kl, progress.kl)] {
-                match value {
-                    Some(value) => gauge.with_label_values(&job).set(value),
-                    // An attempt that has not measured it yet does not have what the one before measured.
-                    None => drop(gauge.remove_label_values(&job)),
-                }
-            }
+            self.how_far(job, progress);
         }
         if let (Some(wanted), Some(ran)) = (&status.active_since, &status.start_time) {
             let seconds = ran.0.duration_since(wanted.0).as_secs_f64();
             // A later activation says nothing of the first start.
             if seconds >= 0.0 {
                 self.time_to_running.with_label_values(&job).set(seconds);
+            }
+        }
+    }
+
+    /// Shows how far a job has come, and what its last step measured.
+    fn how_far(&self, job: [&str; 2], progress: &Progress) {
+        for (gauge, steps) in [(&self.step, progress.step), (&self.total_steps, progress.total)] {
+            gauge
+                .with_label_values(&job)
+                .set(i64::try_from(steps).unwrap_or(i64::MAX));
+        }
+        for (gauge, value) in [(&self.reward, progress.reward), (&self.kl, progress.kl)] {
+            match value {
+                Some(value) => gauge.with_label_values(&job).set(value),
+                // An attempt that has not measured it yet does not have what the one before measured.
+                None => drop(gauge.remove_label_values(&job)),
             }
         }
     }
@@ -262,28 +241,21 @@ impl Metrics {
     }
 }
 
+/// Shows `value` for what the `label` of a job's series is now, and removes its series for all else that it can be.
+fn show_one(gauge: &IntGaugeVec, job: [&str; 2], label: Label, now: Option<&str>, value: i64) {
+    for known in label.values() {
+        let labels = [job[0], job[1], known.as_str()];
+        match now == Some(known.as_str()) {
+            true => gauge.with_label_values(&labels).set(value),
+            false => drop(gauge.remove_label_values(&labels)),
+        }
+    }
+}
+
 /// Whether a job asks for its pods now.
 fn wants_pods(status: &PpoJobStatus) -> bool {
     let none = |phase: Phase| phase.is_finished() || matches!(phase, Phase::Queued | Phase::Suspended);
     !status.phase.is_some_and(none)
-}
-
-/// Everything that the label of a wait can be.
-fn reasons() -> impl Iterator<Item = &'static str> {
-    stuck::REASONS.into_iter().chain([NO_REASON])
-}
-
-/// What there is to know of a metric.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Described {
-    /// Its name.
-    pub name: String,
-    /// `counter`, `gauge` or `histogram`.
-    pub kind: String,
-    /// Names of its labels, sorted.
-    pub labels: Vec<String>,
-    /// One line.
-    pub help: String,
 }
 
 #[cfg(test)]

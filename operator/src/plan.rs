@@ -1,35 +1,32 @@
 //! `plan(job, observed, now) -> actions`: a function without a client, a clock or randomness.
 
+pub(crate) mod action;
 mod config;
-mod defaults;
 mod disruption_budget;
-mod drift;
+pub(crate) mod drift;
 mod images;
 mod network_policy;
+pub(crate) mod object;
 mod placement;
-mod pod_level;
+pub(crate) mod pod_level;
 mod pods;
 mod retire;
 mod services;
-mod storage;
+pub(crate) mod shape;
+pub(crate) mod storage;
 mod template;
 mod vllm;
 
-pub use defaults::PodDefaults;
+pub use action::{Action, Target};
 pub use drift::repair;
+pub use object::{metadata, untyped};
 pub use pod_level::is_pod_level;
-pub use pods::{role_template, shape, sized};
 pub use retire::hangs_at;
+pub use shape::{role_template, shape, sized};
 pub use storage::{undersized, undersized_claim};
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
-use kube::api::DynamicObject;
-use kube::{Resource, ResourceExt};
-use ppo_crds::pod::label;
 use ppo_crds::status::PpoJobStatus;
-use serde::Serialize;
-use serde_json::Value;
 
 use crate::gang::Silence;
 use crate::job::Job;
@@ -37,54 +34,6 @@ use crate::lifecycle::{Decision, Intent, decide};
 use crate::settings::PodSettings;
 use crate::snapshot::Snapshot;
 use crate::status::status;
-use crate::world::Kind;
-
-/// A write to the API server.
-#[derive(Clone, Debug)]
-pub enum Action {
-    /// Makes the Secret with a new random token.
-    CreateToken(Box<DynamicObject>),
-    /// Makes an object.
-    Create(Kind, Box<DynamicObject>),
-    /// Brings an object, the one of that uid, back to what it should be.
-    Apply(Kind, Box<DynamicObject>),
-    /// Merges into an object's status.
-    MergeStatus(Kind, String, Value),
-    /// Merges into an object.
-    Merge(Kind, String, Value),
-    /// Deletes exactly the observed object.
-    Delete(Target),
-    /// Deletes the job: its time after the end is over.
-    DeleteJob,
-}
-
-/// What to delete. It is left alone when it is another object by now.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Target {
-    /// Its kind.
-    pub kind: Kind,
-    /// Its name.
-    pub name: String,
-    /// Its uid.
-    pub uid: String,
-    /// Its resource version; None where any will do.
-    pub resource_version: Option<String>,
-    /// 0: without waiting for its processes, whose node is lost.
-    pub grace_seconds: Option<u32>,
-}
-
-impl Target {
-    /// Exactly this object, however it has changed.
-    pub fn of(kind: Kind, object: &DynamicObject) -> Self {
-        Self {
-            kind,
-            name: object.name_any(),
-            uid: object.uid().unwrap_or_default(),
-            resource_version: None,
-            grace_seconds: None,
-        }
-    }
-}
 
 /// What a reconcile does: the status first, since it holds the decisions, then the waves in order.
 #[derive(Debug)]
@@ -167,38 +116,6 @@ fn end(job: &Job, decision: &Decision, now: Timestamp) -> (Option<Action>, Optio
     }
 }
 
-/// Metadata of an object of the job.
-pub fn metadata(job: &Job, name: &str) -> ObjectMeta {
-    let labels = [
-        (label::NAME, label::NAME_VALUE),
-        (label::MANAGED_BY, label::MANAGED_BY_VALUE),
-        (label::JOB, job.key.name.as_str()),
-    ];
-    ObjectMeta {
-        name: Some(name.into()),
-        namespace: Some(job.key.namespace.clone()),
-        labels: Some(labels.map(|(key, value)| (key.to_string(), value.to_string())).into()),
-        owner_references: Some(vec![job.owner_reference()]),
-        ..ObjectMeta::default()
-    }
-}
-
-/// An object without its type, ready to be sent.
-pub fn untyped<K>(kind: Kind, object: &K) -> DynamicObject
-where
-    K: Resource<DynamicType = ()> + Serialize,
-{
-    let mut data = serde_json::to_value(object).unwrap_or_default();
-    if let Some(fields) = data.as_object_mut() {
-        for known in ["apiVersion", "kind", "metadata"] {
-            fields.remove(known);
-        }
-    }
-    let mut untyped = DynamicObject::new("", &kind.resource()).data(data);
-    untyped.metadata = object.meta().clone();
-    untyped
-}
-
 #[cfg(test)]
 mod tests {
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -214,7 +131,7 @@ mod tests {
 
     #[test]
     fn a_job_deletes_itself_when_its_time_after_the_end_is_over_and_not_before() {
-        let limited = smallest_job(&json!({"ttlSecondsAfterFinished": 60}));
+        let limited = smallest_job(&json!({"runPolicy": {"ttlSecondsAfterFinished": 60}}));
         let finished = PpoJobStatus {
             completion_time: Some(Time(at(1000))),
             ..PpoJobStatus::default()

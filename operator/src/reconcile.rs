@@ -1,20 +1,21 @@
 //! One look at one job: read, plan, record, apply.
 
-pub use attempt::attempt;
 pub use error::Error;
-pub use read::Subject;
 pub use refusals::Refusals;
+pub use subject::Subject;
 pub use unreadable::Unreadable;
 
 mod apply;
-mod attempt;
-mod error;
+pub mod attempt;
+pub(crate) mod error;
 mod late;
+mod owner;
 mod read;
 mod record;
-mod refusals;
+pub(crate) mod refusals;
+pub(crate) mod subject;
 mod taken;
-mod unreadable;
+pub(crate) mod unreadable;
 mod write;
 
 use std::sync::Arc;
@@ -106,37 +107,24 @@ mod tests {
     use crate::gang::Gang;
     use crate::metrics::Metrics;
     use crate::run::{self, Options};
-    use crate::settings::PodSettings;
+    use crate::smallest_job::smallest_object;
     use crate::snapshot::Snapshot;
     use crate::world::{Children, Kind};
 
     fn job(uid: &str) -> PpoJob {
-        serde_json::from_value(json!({
-            "apiVersion": "ppojob.dev/v1alpha1", "kind": "PpoJob", "metadata": {"name": "a", "namespace": "n", "uid": uid},
-            "spec": {"model": {"policy": {"path": "/m"}}, "prompts": {"source": {"path": "/p.jsonl"}},
-                "roles": {"reward": {"rules": [{"json": {}}]}}},
-        }))
-        .unwrap()
+        let mut job = smallest_object(&json!({}));
+        job.metadata.uid = Some(uid.into());
+        job
     }
 
     /// Of an operator whose API server is at `url`.
     fn context(url: &str, contract: Contract) -> Arc<Context> {
         let _ = rustls::crypto::ring::default_provider().install_default();
-        let options = Options {
-            namespaces: Vec::new(),
-            http_address: "127.0.0.1:0".parse().unwrap(),
-            concurrency: 1,
-            report_interval: Duration::from_secs(1),
-            reconcile_deadline: Duration::from_secs(60),
-            lease: None,
-            identity: "one".into(),
-            pods: PodSettings::default(),
-        };
         let client = Client::try_from(Config::new(url.parse().unwrap())).unwrap();
         let contract = watch::channel(contract).1;
         Arc::new(run::context(
             client,
-            &options,
+            &Options::plain(),
             Arc::new(Metrics::new().unwrap()),
             contract,
         ))

@@ -1,5 +1,7 @@
 //! The training reports of actors, fetched beside the reconciles so that a silent actor delays none of them.
 
+mod heard;
+
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,8 +12,9 @@ use parking_lot::Mutex;
 use ppo_crds::pod::port;
 use ppo_crds::report::Report;
 
-use crate::snapshot::Heard;
-use crate::world::JobKey;
+use crate::world::{Actor, JobKey};
+
+pub use heard::Heard;
 
 /// For one answer.
 const DEADLINE: Duration = Duration::from_secs(2);
@@ -19,19 +22,6 @@ const DEADLINE: Duration = Duration::from_secs(2);
 const CONCURRENT: usize = 32;
 /// Longest answer that is read.
 const LONGEST: usize = 64 * 1024;
-
-/// An actor to ask.
-#[derive(Clone, Debug)]
-pub struct Actor {
-    /// Its job.
-    pub key: JobKey,
-    /// Uid of its job.
-    pub uid: String,
-    /// Its address.
-    pub ip: String,
-    /// Its attempt.
-    pub attempt: u32,
-}
 
 /// The last report of each job, with the job's uid: anybody may make a pod that names the uid of a job in another namespace.
 #[derive(Default)]

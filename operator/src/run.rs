@@ -54,6 +54,23 @@ pub struct Options {
     pub pods: PodSettings,
 }
 
+#[cfg(test)]
+impl Options {
+    /// Those of an operator that alone looks after all namespaces.
+    pub fn plain() -> Self {
+        Self {
+            namespaces: Vec::new(),
+            http_address: SocketAddr::from(([127, 0, 0, 1], 0)),
+            concurrency: 1,
+            report_interval: Duration::from_secs(1),
+            reconcile_deadline: Duration::from_secs(60),
+            lease: None,
+            identity: "one".into(),
+            pods: PodSettings::default(),
+        }
+    }
+}
+
 /// Which Lease decides who acts.
 #[derive(Clone, Debug)]
 pub struct LeaseOptions {
@@ -67,7 +84,7 @@ pub struct LeaseOptions {
 ///
 /// # Errors
 /// When the address is taken, something cannot be watched, or leadership was lost: start again.
-pub async fn run(client: Client, options: Options, stop: watch::Receiver<bool>) -> anyhow::Result<()> {
+pub async fn run(client: Client, options: Options, mut stop: watch::Receiver<bool>) -> anyhow::Result<()> {
     let (contract_state, contract) = watch::channel(Contract::Unknown);
     let (ready, is_ready) = watch::channel(false);
     let metrics = Arc::new(Metrics::new().context("the metrics are wrong")?);
@@ -85,7 +102,10 @@ pub async fn run(client: Client, options: Options, stop: watch::Receiver<bool>) 
         contract::follow(client, own, contract_state).await;
         Ok(())
     });
-    contract::looked_at(contract, CONTRACT_DEADLINE).await?;
+    tokio::select! {
+        looked = contract::looked_at(contract, CONTRACT_DEADLINE) => looked?,
+        _ = stop.wait_for(|stop| *stop) => return Ok(()),
+    }
     let acting = lead_and_act(context, &options, ready, stop);
     tokio::select! {
         ended = acting => ended,
@@ -132,11 +152,12 @@ async fn act(
     mut stop: watch::Receiver<bool>,
 ) -> anyhow::Result<()> {
     context.acting_since.get_or_init(Timestamp::now);
-    context
-        .served
-        .refresh(&context.client)
-        .await
-        .context("cannot ask which gang schedulers there are")?;
+    tokio::select! {
+        found = context.served.refresh(&context.client) => {
+            found.context("cannot ask which gang schedulers there are")?;
+        }
+        _ = stop.wait_for(|stop| *stop) => return Ok(()),
+    }
     let scopes: Vec<Option<String>> = match options.namespaces.as_slice() {
         [] => vec![None],
         names => names.iter().cloned().map(Some).collect(),
@@ -221,8 +242,45 @@ pub(crate) fn context(
 #[cfg(test)]
 mod tests {
     use futures::FutureExt;
+    use kube::Config;
+    use tokio::net::TcpListener;
+    use tokio::time::timeout;
 
     use super::*;
+
+    /// What an operator ends with that is told to stop while it waits for the first answer of an API server that gives none.
+    async fn stopped(
+        operate: impl AsyncFnOnce(Client, watch::Receiver<bool>) -> anyhow::Result<()>,
+    ) -> anyhow::Result<()> {
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", silent.local_addr().unwrap());
+        let client = Client::try_from(Config::new(url.parse().unwrap())).unwrap();
+        let (stop, is_stopped) = watch::channel(false);
+        let asked = async {
+            let connection = silent.accept().await.unwrap();
+            stop.send_replace(true);
+            connection
+        };
+        // Shorter than any deadline of the operator's own.
+        let ended = timeout(Duration::from_secs(10), operate(client, is_stopped));
+        let (ended, _connection) = tokio::join!(ended, asked);
+        ended.unwrap()
+    }
+
+    #[tokio::test]
+    async fn it_stops_at_once_though_the_api_server_does_not_answer() {
+        stopped(async |client, stop| run(client, Options::plain(), stop).await)
+            .await
+            .unwrap();
+        let acting = async |client: Client, stop: watch::Receiver<bool>| {
+            let options = Options::plain();
+            let metrics = Arc::new(Metrics::new().unwrap());
+            let context = context(client, &options, metrics, watch::channel(Contract::Same).1);
+            act(Arc::new(context), &options, &watch::channel(false).0, stop).await
+        };
+        stopped(acting).await.unwrap();
+    }
 
     #[test]
     fn it_is_ready_once_each_scope_has_its_caches_or_was_told_of_as_late() {

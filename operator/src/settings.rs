@@ -1,6 +1,8 @@
 //! The settings that the operator's administrator chose.
 
-use crate::plan::PodDefaults;
+mod defaults;
+
+pub use defaults::PodDefaults;
 
 /// vLLM's image where nobody names another.
 const VLLM_IMAGE: &str = "vllm/vllm-openai:v0.33.0";

@@ -6,13 +6,16 @@ use std::sync::Arc;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::DynamicObject;
 use ppo_crds::pod::{config_name, pod_name};
-use ppo_crds::report::Report;
 use ppo_crds::spec::Role;
 
 use crate::expected::Names;
-use crate::gang::{Admission, Gang, Lookups, Unapproved};
+use crate::gang::admission::Admission;
+use crate::gang::kueue::lookups::Lookups;
+use crate::gang::scheduler::Gang;
+use crate::gang::unapproved::Unapproved;
 use crate::job::{Job, RolePods};
 use crate::ledger::Ledger;
+use crate::reports::Heard;
 use crate::world::{Children, Kind, Life, PodView};
 
 /// The observed state of a job.
@@ -44,27 +47,6 @@ pub struct Snapshot {
     pub listening_since: Timestamp,
     /// The actor's pods that are gone, and others' that had failed, as they were last seen.
     pub vanished: Vec<Arc<PodView>>,
-}
-
-/// An actor's report and when it came.
-#[derive(Clone, Debug)]
-pub struct Heard {
-    /// What it said.
-    pub report: Report,
-    /// When.
-    pub at: Timestamp,
-}
-
-impl Heard {
-    /// Seconds since the actor finished a stage.
-    pub fn silence(&self, now: Timestamp) -> f64 {
-        self.report.seconds_since_progress + self.age(now)
-    }
-
-    /// Seconds since it came.
-    pub fn age(&self, now: Timestamp) -> f64 {
-        now.duration_since(self.at).as_secs_f64().max(0.0)
-    }
 }
 
 #[cfg(test)]
@@ -154,6 +136,17 @@ impl Snapshot {
                 .map_or(role.pods, |place| place.count.min(role.pods)),
             _ => role.pods,
         }
+    }
+
+    /// Whether the job wants a pod of this one's role and index.
+    pub fn wants(&self, job: &Job, pod: &PodView) -> bool {
+        job.role(pod.role).is_some_and(|role| pod.index < self.count(role))
+    }
+
+    /// Pods that should be there, at the attempt that they should have.
+    pub fn current_pods<'a>(&'a self, job: &'a Job, ledger: &'a Ledger) -> impl Iterator<Item = &'a PodView> {
+        self.pods(job)
+            .filter(move |pod| self.wants(job, pod) && pod.attempt == ledger.attempt_of(pod.role, pod.index))
     }
 
     /// Ready pods of each role, at the attempt that they should have, with the actor's ranks that have done their part.

@@ -181,25 +181,15 @@ mod tests {
     use super::*;
     use crate::condition::Truth;
     use crate::gang::Gang;
+    use crate::smallest_job::smallest_job;
     use crate::world::Children;
 
     pub(super) fn job() -> Job {
-        let object = json!({
-            "apiVersion": "ppojob.dev/v1alpha1", "kind": "PpoJob", "metadata": {"name": "a", "uid": "1"},
-            "spec": {"model": {"policy": {"path": "/m"}}, "prompts": {"source": {"path": "/p.jsonl"}},
-                "algorithm": {"kl": {"coef": 0.0}}, "roles": {"reward": {"rules": [{"json": {}}]}}},
-        });
-        Job::of(&serde_json::from_value(object).unwrap())
+        smallest_job(&json!({}))
     }
 
     pub(super) fn decision(job: &Job, previous: &PpoJobStatus, intent: &Intent) -> Decision {
-        Decision {
-            ledger: Ledger::open(previous, job),
-            intent: intent.clone(),
-            wake: None,
-            notes: Vec::new(),
-            held: Default::default(),
-        }
+        Decision::of(Ledger::open(previous, job), intent.clone())
     }
 
     #[test]

@@ -1,7 +1,9 @@
 //! What the operator knows of the objects it made, by job: fed by watches, read by reconcile, pruned to what decides.
 
+mod actor;
+mod job_key;
 mod kind;
-mod pod;
+pub(crate) mod pod;
 mod seen;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -10,48 +12,16 @@ use std::sync::Arc;
 use kube::ResourceExt;
 use kube::api::DynamicObject;
 use parking_lot::Mutex;
-use ppo_crds::pod::{label, pod_name};
+use ppo_crds::pod::pod_name;
 use ppo_crds::spec::Role;
 
 use crate::failure::fails_by_itself;
-use crate::reports::Actor;
 
+pub use actor::Actor;
+pub use job_key::JobKey;
 pub use kind::Kind;
 pub use pod::{HOSTNAME, Life, PodView};
 pub use seen::{SeenObject, SeenPod};
-
-/// Namespace and name of a PpoJob.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct JobKey {
-    /// `metadata.namespace`.
-    pub namespace: String,
-    /// `metadata.name`.
-    pub name: String,
-}
-
-impl JobKey {
-    /// The key of a job itself.
-    pub fn of(job: &impl ResourceExt) -> Self {
-        Self {
-            namespace: job.namespace().unwrap_or_default(),
-            name: job.name_any(),
-        }
-    }
-
-    /// The job that an object is labelled with.
-    pub fn owning(object: &impl ResourceExt) -> Option<Self> {
-        Some(Self {
-            namespace: object.namespace()?,
-            name: object.labels().get(label::JOB)?.clone(),
-        })
-    }
-}
-
-impl std::fmt::Display for JobKey {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}/{}", self.namespace, self.name)
-    }
-}
 
 /// A job's objects as last observed.
 #[derive(Clone, Debug, Default)]

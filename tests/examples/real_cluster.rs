@@ -29,11 +29,7 @@ async fn main() -> Result<ExitCode> {
     );
     let binaries = binaries()?;
     let began = Instant::now();
-    for image in [
-        Image::operator(&binaries),
-        Image::worker(&binaries),
-        Image::busybox(Path::new("/bin/busybox")),
-    ] {
+    for image in [Image::operator(&binaries), Image::worker(&binaries), Image::busybox()] {
         cluster.load(&image).await?;
     }
     eprintln!(

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 
+use crate::machine::find;
 use crate::run;
 
 /// User and group of our images, as the Dockerfiles have it.
@@ -58,9 +59,11 @@ impl Image {
     }
 
     /// A shell and the usual small programs, for pods that copy and look at files.
-    pub fn busybox(program: &Path) -> Self {
+    pub fn busybox() -> Self {
         let name = "docker.io/library/busybox:latest";
-        let mut image = Self::of(name, program, "/bin/busybox");
+        // Where there is none, what writes the image names the usual place as missing.
+        let program = find("busybox").unwrap_or_else(|| "/bin/busybox".into());
+        let mut image = Self::of(name, &program, "/bin/busybox");
         for applet in Self::APPLETS {
             image.words.push(format!("{}=/bin/{applet}", program.display()));
         }

@@ -20,7 +20,7 @@ use pods::{Pods, TOKEN};
 use ppo_crds::pod::env;
 use ppo_tests::{free_port, skipped};
 use serde_json::{Value, json};
-use worker::{Bench, Running, finish_within, repository, text, wait_for, wait_within};
+use worker::{Bench, Running, finish_within, kill, output, repository, text, wait_for, wait_within};
 
 /// So many that vLLM is killed before the last.
 const STEPS: usize = 40;
@@ -115,7 +115,7 @@ impl Vllm {
 
     fn kill(&mut self) {
         let group = format!("-{}", self.server.id());
-        let killed = Command::new("kill").args(["-KILL", "--", &group]).status().unwrap();
+        let killed = kill(&["-KILL", "--", &group]).status().unwrap();
         assert!(killed.success());
         let status = self.server.ended("vLLM");
         assert_eq!(status.signal(), Some(9), "it ended before it was killed: {status}");
@@ -126,10 +126,7 @@ impl Drop for Vllm {
     fn drop(&mut self) {
         // The engine, too, which is a child of the server. It may have ended already.
         let group = format!("-{}", self.server.id());
-        let _ = Command::new("kill")
-            .args(["-KILL", "--", &group])
-            .stderr(Stdio::null())
-            .status();
+        let _ = kill(&["-KILL", "--", &group]).stderr(Stdio::null()).status();
     }
 }
 
@@ -138,18 +135,28 @@ fn status(door: u16, method: &str, path: &str, token: bool) -> u16 {
     ask(door, method, path, token, &json!({})).0
 }
 
+/// Sends a request, past any proxy, and prints body and status of its answer: a machine need not have `curl`.
+const ASK: &str = "
+import sys, urllib.error, urllib.request as http
+method, url, token, body = sys.argv[1:]
+headers = {'content-type': 'application/json'}
+if token:
+    headers['authorization'] = 'Bearer ' + token
+data = body.encode() if method == 'POST' else None
+request = http.Request(url, data, headers, method=method)
+try:
+    answer = http.build_opener(http.ProxyHandler({})).open(request, timeout=100)
+except urllib.error.HTTPError as refused:
+    answer = refused
+print(answer.read().decode() + '\\n' + str(answer.code), end='')
+";
+
 /// Status and body of a request at the door, with the token or without.
 fn ask(door: u16, method: &str, path: &str, token: bool, body: &Value) -> (u16, String) {
-    let mut command = Command::new("curl");
-    command.args(["--silent", "--max-time", "120", "--write-out", "\n%{http_code}"]);
-    command.args(["--request", method, "--header", "content-type: application/json"]);
-    if token {
-        command.arg("--header").arg(format!("authorization: Bearer {TOKEN}"));
-    }
-    if method == "POST" {
-        command.arg("--data").arg(body.to_string());
-    }
-    let done = command.arg(format!("http://127.0.0.1:{door}{path}")).output().unwrap();
+    let (url, token) = (format!("http://127.0.0.1:{door}{path}"), if token { TOKEN } else { "" });
+    let mut command = Command::new("python3");
+    let done = output(command.args(["-c", ASK, method, &url, token, &body.to_string()]));
+    assert!(done.status.success(), "{method} {url}: {}", text(&done.stderr));
     let said = text(&done.stdout);
     let (words, status) = said.rsplit_once('\n').unwrap();
     (status.parse().unwrap(), words.to_owned())

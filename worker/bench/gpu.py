@@ -68,7 +68,8 @@ def model(size, folder, torch):
     shape = models.SHAPES[size]
     for role, make in (("policy", models.policy), ("reward", models.reward)):
         place = folder / f"{role}-bfloat16"
-        if (place / "config.json").is_file():
+        # The last file that is written.
+        if (place / "tokenizer.json").is_file():
             continue
         print(f"gpu: making the random {role} of {size} in {place} ...", file=sys.stderr)
         tokenizer = models.byte_tokenizer()

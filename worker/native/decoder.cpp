@@ -19,7 +19,6 @@ struct Decoder {
     Workspace work{};
     std::vector<int32_t> positions, row_blocks;
     std::vector<Tile> tiles;
-    int n_logit_rows = 0;
 
     explicit Decoder(const DecoderShape & shape) {
         model.shape = shape;
@@ -96,7 +95,6 @@ struct Decoder {
         carve(arena);
         logits.reserve(times(batch.n_logit_rows, stride(s.vocab, 4) * 4));
         work.logits = (float *) logits.data();
-        n_logit_rows = batch.n_logit_rows;
     }
 
     void forward(const DecoderWeights & weights, const DecoderBatch & batch, DecoderDrawn * drawn) {
@@ -136,10 +134,9 @@ void decoder_copy_block(Decoder * decoder, int32_t from, int32_t to) {
     }
 }
 
-void decoder_logits(const Decoder * decoder, float * out) {
+void decoder_logits(const Decoder * decoder, int32_t row, float * out) {
     const int vocab = decoder->model.shape.vocab;
-    for (int i = 0; i < decoder->n_logit_rows; i++)
-        std::copy_n(decoder->work.logits + i * stride(vocab, 4), vocab, out + (size_t) i * vocab);
+    std::copy_n(decoder->work.logits + row * stride(vocab, 4), vocab, out);
 }
 
 int decoder_sample(const float * logits, int32_t vocab, const DecoderDraw * draw, const int32_t * suppressed,

@@ -97,8 +97,8 @@ void decoder_sleep(Decoder * decoder);
 int decoder_forward(Decoder * decoder, const DecoderWeights * weights, const DecoderBatch * batch, DecoderDrawn * drawn,
     char * error, size_t error_size);
 void decoder_copy_block(Decoder * decoder, int32_t from, int32_t to);
-// Copies the logits of the last forward, row-major [n_logit_rows, vocab]: for tests.
-void decoder_logits(const Decoder * decoder, float * out);
+// Copies a row of the last forward's logits, [vocab]: one of its `n_logit_rows`.
+void decoder_logits(const Decoder * decoder, int32_t row, float * out);
 // Draws from given logits [vocab] the way `decoder_forward` does.
 int decoder_sample(const float * logits, int32_t vocab, const DecoderDraw * draw, const int32_t * suppressed,
     DecoderDrawn * drawn, char * error, size_t error_size);

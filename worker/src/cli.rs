@@ -1,11 +1,8 @@
 //! The command line.
 
-use std::path::PathBuf;
-
 use clap::{Args, Parser, Subcommand};
 use ppo_crds::report::exit_code;
 
-use crate::actor::pod::{self, ActorArgs};
 use crate::convert::ConvertArgs;
 use crate::math::MathArgs;
 use crate::native::{allocator, descriptors, threads};
@@ -16,6 +13,7 @@ use crate::reference::pod::ReferenceArgs;
 use crate::report::ReportArgs;
 use crate::reward::serve::RewardArgs;
 use crate::rollout::RolloutArgs;
+use crate::run::pod::{self, ActorArgs};
 use crate::run::{self, RunArgs};
 use crate::supervised::{self, SupervisedArgs};
 use crate::telemetry::OutputMode;
@@ -85,14 +83,6 @@ enum Command {
     Math(MathArgs),
 }
 
-/// A manifest and where it came from.
-#[derive(Clone, Debug, Args)]
-pub struct ManifestArgs {
-    /// The PpoJob manifest (YAML); `-` reads standard input.
-    #[arg(short = 'f', long = "file", value_name = "FILE")]
-    pub file: PathBuf,
-}
-
 /// Exit status of what failed for no reason that has one of its own.
 const FAILED: u8 = 1;
 
@@ -131,7 +121,7 @@ pub fn run(cli: Cli) -> u8 {
         Command::Convert(args) => done(crate::convert::main(&args, output)),
         Command::Sft(args) => done(supervised::sft(&args, output)),
         Command::Rm(args) => done(supervised::rm(&args, output)),
-        Command::Rollout(args) => done(crate::rollout::main(args)),
+        Command::Rollout(args) => done(crate::rollout::main(args, crate::vllm::main)),
         Command::Reward(args) => done(crate::reward::serve::main(args)),
         Command::Report(args) => done(crate::report::main(&args)),
         Command::Math(args) => done(crate::math::main(&args)),

@@ -2,6 +2,7 @@
 
 mod fields;
 mod folder;
+mod json;
 mod label;
 mod messages;
 mod order;
@@ -16,7 +17,7 @@ use anyhow::{Context, Result, anyhow, bail};
 use ppo_crds::run_config::{DataPaths, Evaluation, Prompts};
 use serde_json::Value;
 
-pub(crate) use fields::describe;
+pub(crate) use json::describe;
 pub use label::Label;
 pub use order::{PromptOrder, total_steps};
 pub use place::{At, Place};

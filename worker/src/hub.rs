@@ -1,7 +1,9 @@
 //! Models from the Hugging Face hub: the cache that Python's `huggingface_hub` keeps, and a download into that same layout.
 
+pub mod foreign;
 mod lock;
 mod request;
+pub mod templates;
 mod token;
 
 use std::io::{ErrorKind, Read, Write};
@@ -16,9 +18,9 @@ use serde::Deserialize;
 use sha2::{Digest, Sha256};
 
 use self::lock::{ANOTHERS_DOWNLOAD, alone};
+use self::templates::MORE_TEMPLATES;
 use self::token::known_token;
 use crate::manifest::Invalid;
-use crate::model::companions::MORE_TEMPLATES;
 use crate::pace;
 use crate::stop::StopFlag;
 

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
+use clap::Args;
 use ppo_crds::manifest::{documents, parse_manifest, without_mark};
 use ppo_crds::resolve::{Environment, resolve};
 use ppo_crds::{PpoJob, RunConfig, ValidationErrors};
@@ -17,6 +18,14 @@ impl Invalid {
     pub fn new(words: String) -> Self {
         Self(words)
     }
+}
+
+/// A manifest and where it came from.
+#[derive(Clone, Debug, Args)]
+pub struct ManifestArgs {
+    /// The PpoJob manifest (YAML); `-` reads standard input.
+    #[arg(short = 'f', long = "file", value_name = "FILE")]
+    pub file: PathBuf,
 }
 
 /// A file that somebody names on a command line; `-` is standard input.

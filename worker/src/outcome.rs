@@ -1,14 +1,17 @@
 //! How a process ended, for the operator and for people: its exit code and, in a pod, the termination message, which the operator reads.
 
+mod cause;
+
 use std::path::Path;
 
 use anyhow::Result;
 use ppo_crds::report::{Outcome, Reason, exit_code};
 
+pub use self::cause::{BadData, Diverged, OtherFormat, RankLost, Relayed, RewardFailed, ServerFailed};
 use crate::manifest::Invalid;
+use crate::native::message::without_frames;
 use crate::out_of_memory;
 use crate::stop::Interrupted;
-use crate::trainer::Diverged;
 
 /// Where a container's last words are read from (`terminationMessagePath`'s default).
 const TERMINATION_LOG: &str = "/dev/termination-log";
@@ -33,36 +36,6 @@ pub fn or_interrupted(ended: Result<Ended>) -> Result<Ended> {
     }
 }
 
-/// The reward could not be had.
-#[derive(Debug, thiserror::Error)]
-#[error("the reward role failed")]
-pub struct RewardFailed;
-
-/// A reward server of the user's own failed, in its words.
-#[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-pub struct ServerFailed(pub String);
-
-/// Prompts, labels or examples cannot be used.
-#[derive(Debug, thiserror::Error)]
-#[error("the data cannot be used")]
-pub struct BadData;
-
-/// Another rank is lost, or the ranks no longer reach each other: what broke is not this process.
-#[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-pub struct RankLost(pub String);
-
-/// The run ended at rank 0, which told the others.
-#[derive(Clone, Debug, thiserror::Error)]
-#[error("rank 0 ended the run: {}", outcome.message)]
-pub struct Relayed {
-    /// How.
-    pub outcome: Outcome,
-    /// Its exit code.
-    pub code: i32,
-}
-
 /// The exit code of an error: 2 and 3 say that another try ends the same way.
 pub fn code(error: &anyhow::Error) -> i32 {
     if let Some(relayed) = error.downcast_ref::<Relayed>() {
@@ -71,7 +44,9 @@ pub fn code(error: &anyhow::Error) -> i32 {
     match reason(error) {
         Reason::Diverged => exit_code::DIVERGED,
         Reason::Interrupted => exit_code::INTERRUPTED,
-        _ if error.is::<Invalid>() || error.is::<BadData>() => exit_code::BAD_CONFIGURATION,
+        _ if error.is::<Invalid>() || error.is::<BadData>() || error.is::<OtherFormat>() => {
+            exit_code::BAD_CONFIGURATION
+        }
         _ => 1,
     }
 }
@@ -102,13 +77,6 @@ pub fn words(error: &anyhow::Error) -> String {
         Some(advice) => format!("{}. {advice}", causes.trim_end_matches('.')),
         None => causes,
     }
-}
-
-/// Without the C++ functions that libtorch adds to its errors: dozens of lines of which none says what to do.
-pub fn without_frames(words: &str) -> String {
-    let is_frame = |line: &str| line.starts_with("Exception raised from ") || line.starts_with("frame #");
-    let lines: Vec<&str> = words.lines().filter(|line| !is_frame(line)).collect();
-    lines.join("\n").trim_end().to_owned()
 }
 
 /// An error as the way in which a run ended.

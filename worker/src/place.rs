@@ -8,9 +8,9 @@ use anyhow::{Context, Result};
 use ppo_crds::RunConfig;
 use ppo_crds::pod::{env, pod_name};
 use ppo_crds::spec::Role;
+use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use crate::actor::fence::Owner;
 use crate::device;
 use crate::manifest::Invalid;
 use crate::ranks::{Meeting, Timing};
@@ -58,6 +58,15 @@ pub struct Peers {
     ranks: [usize; 4],
     /// See [`ready_deadline`].
     pub ready_deadline: Duration,
+}
+
+/// Who may write the checkpoints of a run.
+#[derive(Clone, Debug, Deserialize, Serialize, PartialEq, Eq)]
+pub struct Owner {
+    /// Tells a job from an earlier one of its name: a digest of its token.
+    pub run: String,
+    /// The role's attempt.
+    pub attempt: u32,
 }
 
 /// See [`ready_deadline`]: the manifest's own default.

@@ -11,9 +11,8 @@ use ppo_crds::spec::{Engine, RolesSpec};
 use ppo_crds::validate::Warning;
 use ppo_crds::{Environment, Plan, render_plan, resolve};
 
-use crate::cli::ManifestArgs;
 use crate::hub::{found_here, of_the_hub};
-use crate::manifest::{Invalid, Manifest};
+use crate::manifest::{Invalid, Manifest, ManifestArgs};
 use crate::model::ModelConfig;
 use crate::model::named::described;
 use crate::model::rope::RopeScaling;
@@ -103,6 +102,7 @@ fn check_models(config: &RunConfig) -> Result<()> {
     let models = [
         ("model.policy", Some(&config.model.policy)),
         ("model.critic", config.model.critic.as_ref()),
+        ("model.reference", config.model.reference.as_ref()),
         ("roles.reward.model.source", reward.map(|reward| &reward.source)),
     ];
     for (field, location) in models {
@@ -296,24 +296,31 @@ mod tests {
     fn a_model_that_is_here_and_cannot_run_is_refused_by_the_field_that_names_it() {
         let folder = tempfile::tempdir().unwrap();
         let fixture = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/llama");
-        let text = format!(
-            "{{apiVersion: ppojob.dev/v1alpha1, kind: PpoJob, metadata: {{name: math}}, spec: {{model: {{policy: {{path: {fixture:?}}}, \
-             critic: {{path: {:?}}}}}, prompts: {{source: {{path: d.jsonl}}}}, roles: {{reward: {{rules: [{{json: {{}}}}]}}}}}}}}",
-            folder.path()
-        );
-        let job = ppo_crds::parse_manifest(&text, "job.yaml").unwrap();
-        let here = Environment::Laptop {
-            manifest_folder: "/".into(),
+        let config = |field: &str| {
+            let text = format!(
+                "{{apiVersion: ppojob.dev/v1alpha1, kind: PpoJob, metadata: {{name: math}}, spec: {{model: {{policy: {{path: {fixture:?}}}, \
+                 {field}: {{path: {:?}}}}}, prompts: {{source: {{path: d.jsonl}}}}, roles: {{reward: {{rules: [{{json: {{}}}}]}}}}}}}}",
+                folder.path()
+            );
+            let job = ppo_crds::parse_manifest(&text, "job.yaml").unwrap();
+            let here = Environment::Laptop {
+                manifest_folder: "/".into(),
+            };
+            resolve(&job, &here).unwrap()
         };
-        let config = resolve(&job, &here).unwrap();
-        check_models(&config).unwrap();
+        let fields = ["critic", "reference"];
+        for field in fields {
+            check_models(&config(field)).unwrap();
+        }
         let other = r#"{"architectures": ["GPT2LMHeadModel"], "model_type": "gpt2"}"#;
         std::fs::write(folder.path().join("config.json"), other).unwrap();
-        let words = check_models(&config).unwrap_err().to_string();
-        assert!(
-            words.starts_with("model.critic: ") && words.contains("supported are Llama"),
-            "{words}"
-        );
+        for field in fields {
+            let words = check_models(&config(field)).unwrap_err().to_string();
+            assert!(
+                words.starts_with(&format!("model.{field}: ")) && words.contains("supported are Llama"),
+                "{words}"
+            );
+        }
     }
 
     #[test]

@@ -7,6 +7,7 @@ mod comparison;
 mod continuation;
 mod data;
 mod folder;
+mod follower;
 mod fresh;
 mod grace;
 mod guard;
@@ -16,10 +17,12 @@ mod learners;
 mod models;
 mod opening;
 mod places;
+pub mod pod;
 mod reach;
 mod records;
 mod same_tokens;
 mod seen;
+mod siblings;
 mod start;
 mod trained;
 mod training;
@@ -33,14 +36,11 @@ use ppo_crds::spec::Engine;
 use ppo_crds::warnings;
 
 pub use data::check_stop_ids;
-pub use inputs::Held;
-pub use learners::{fetch, learners};
-pub use models::write_optimizers;
+pub use learners::learners;
 pub use opening::{Options, Run};
 
-use crate::cli::ManifestArgs;
 use crate::device::{DeviceArgs, Missing};
-use crate::manifest::Manifest;
+use crate::manifest::{Manifest, ManifestArgs};
 use crate::outcome::{Ended, or_interrupted};
 use crate::stop::StopFlag;
 use crate::telemetry::OutputMode;
@@ -69,7 +69,7 @@ pub struct RunArgs {
 /// Runs the job to its end, or until SIGTERM or Ctrl-C, after which the same command goes on from where it stopped.
 ///
 /// # Errors
-/// [`Invalid`](crate::manifest::Invalid), [`Diverged`](crate::trainer::Diverged), or what failed in which role.
+/// [`Invalid`](crate::manifest::Invalid), [`Diverged`](crate::outcome::Diverged), or what failed in which role.
 pub fn main(args: RunArgs, output: OutputMode) -> Result<Ended> {
     let manifest = Manifest::read(&args.manifest.file)?;
     let config = manifest.resolve_with(args.volumes.as_deref())?;

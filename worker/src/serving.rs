@@ -10,26 +10,22 @@ pub mod limits;
 pub mod listen;
 pub mod query;
 pub mod room;
+pub mod values;
 
 use std::net::SocketAddr;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow};
 use axum::Router;
-use axum::http::header::CONTENT_TYPE;
-use axum::routing::get;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
 pub use self::limits::Limits;
 
-use self::error::ApiError;
 use crate::native::process::end;
 use crate::native::threads::blocking;
-use crate::telemetry::Exposition;
 
 /// Where a role is reached, and what answers there.
 pub struct Doors {
@@ -157,24 +153,4 @@ pub async fn serve(
         serving.iter().for_each(tokio::task::JoinHandle::abort);
     }
     ended
-}
-
-/// What kubelet and Prometheus ask of a role. It is ready once `ready` says so.
-pub fn probes(
-    exposition: Arc<Exposition>,
-    ready: impl Fn() -> Result<(), ApiError> + Clone + Send + Sync + 'static,
-) -> Router {
-    let readyz = move || {
-        let ready = ready();
-        async move { ready.map(|()| "ready\n") }
-    };
-    let metrics = move || {
-        let text = exposition.text().map_err(ApiError::internal);
-        async move { text.map(|text| ([(CONTENT_TYPE, prometheus::TEXT_FORMAT)], text)) }
-    };
-    Router::new()
-        .route("/healthz", get(|| async { "ok\n" }))
-        .route("/health", get(|| async {}))
-        .route("/readyz", get(readyz))
-        .route("/metrics", get(metrics))
 }

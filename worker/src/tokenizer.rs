@@ -7,6 +7,7 @@
 
 mod chat_template;
 mod config;
+mod encoding;
 mod python_json;
 mod python_text;
 mod stream;
@@ -24,12 +25,12 @@ use tokenizers::AddedToken;
 pub use chat_template::ChatTemplate;
 pub(crate) use chat_template::fixed_moment;
 pub use config::{SpecialTokens, TokenizerConfig};
+pub use encoding::Encoding;
 pub use stream::TextStream;
 pub(crate) use stream::{CONTEXT, LONGEST_PENDING, LONGEST_SILENT, text_after};
 
 use crate::contained::contained;
-use crate::hub::only_a_pointer;
-use crate::model::foreign;
+use crate::hub::{foreign, only_a_pointer};
 
 /// A model's tokenizer. Shared between threads behind an `Arc`; every method takes `&self`.
 pub struct Tokenizer {

@@ -30,6 +30,7 @@ use crate::actor::{Actor, Critic};
 use crate::data::{PromptOrder, PromptSet};
 use crate::engine::SamplingParams;
 use crate::native::device::synchronize;
+use crate::outcome::Diverged;
 use crate::ppo::advantage::{AdvantageInput, advantages};
 use crate::ppo::controller::KlController;
 use crate::ppo::shape::{ShapeInput, shape};
@@ -40,19 +41,6 @@ use crate::stages::{Batch, Sample, Scored, Shaped};
 use crate::stop::StopFlag;
 use crate::telemetry::{Live, Stage, StepReport};
 use crate::tokenizer::Tokenizer;
-
-/// How long the engine may take for one step's generation before the run fails with a reason.
-pub const GENERATION_DEADLINE: Duration = Duration::from_secs(6 * 3600);
-
-/// The run left the region in which it can learn; its last checkpoint is good.
-#[derive(Debug, thiserror::Error)]
-#[error("diverged in step {step}: {what}")]
-pub struct Diverged {
-    /// The step, from 1.
-    pub step: u64,
-    /// Which number left its bounds and what to try.
-    pub what: String,
-}
 
 /// All roles of a run and the step that joins them. Owns every trained tensor; lives on one thread.
 pub struct Trainer {

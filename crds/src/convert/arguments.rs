@@ -1,7 +1,8 @@
 //! From the words of a command to the flags of one framework: which command it is, where its flags begin, and whose they are.
 
-use super::dialect::{Dialect, Framework, Syntax};
+use super::dialect::{Dialect, Syntax};
 use super::draft::Argument;
+use super::framework::Framework;
 use super::known;
 use super::row::{Row, To};
 use super::shell::Word;

@@ -1,4 +1,4 @@
-//! Whole numbers in a shell's `$((...))`: variables, `+ - * / %` and parentheses.
+//! Whole numbers in a shell's `$((...))`: variables, `+ - * / %`, signs and parentheses.
 
 /// The value of a sum; None where it is none, or too large.
 pub fn evaluate(text: &str, variable: &dyn Fn(&str) -> Option<i64>) -> Option<i64> {
@@ -9,6 +9,13 @@ pub fn evaluate(text: &str, variable: &dyn Fn(&str) -> Option<i64>) -> Option<i6
     };
     let value = sum.terms()?;
     sum.text.trim().is_empty().then_some(value)
+}
+
+/// A decimal number. None for others, as `010`, which is 8 to a shell.
+pub fn number(text: &str) -> Option<i64> {
+    let digits = text.strip_prefix(['-', '+']).unwrap_or(text);
+    let is_decimal = digits == "0" || !digits.starts_with('0');
+    text.parse().ok().filter(|_| is_decimal)
 }
 
 /// Deeper parentheses are nobody's sum.
@@ -53,7 +60,17 @@ impl Sum<'_> {
         Some(value)
     }
 
+    /// With one sign at the most: two count a variable up or down (`++n`).
     fn atom(&mut self) -> Option<i64> {
+        let sign = self.next_if(&['-', '+']);
+        let value = self.unsigned()?;
+        match sign {
+            Some('-') => value.checked_neg(),
+            _ => Some(value),
+        }
+    }
+
+    fn unsigned(&mut self) -> Option<i64> {
         if self.next_if(&['(']).is_some() {
             self.depth += 1;
             let value = (self.depth <= DEEPEST).then(|| self.terms())??;
@@ -61,15 +78,13 @@ impl Sum<'_> {
             self.next_if(&[')'])?;
             return Some(value);
         }
-        // A variable may be written with its dollar or without.
-        self.next_if(&['$']);
         let end = self
             .text
             .find(|c: char| !c.is_ascii_alphanumeric() && c != '_')
             .unwrap_or(self.text.len());
         let (word, rest) = self.text.split_at(end);
         self.text = rest;
-        word.parse().ok().or_else(|| (self.variable)(word))
+        number(word).or_else(|| (self.variable)(word))
     }
 }
 
@@ -84,8 +99,9 @@ mod tests {
     #[test]
     fn sums_are_worked_out_as_a_shell_does() {
         assert_eq!(of("1024 * 2"), Some(2048));
-        assert_eq!(of("(n + $n) * 3 - 7 / 2 % 2"), Some(29));
+        assert_eq!(of("(n + n) * 3 - 7 / 2 % 2"), Some(29));
         assert_eq!(of("2 * (3 + 4) * n"), Some(70));
+        assert_eq!(of("-2 + n * -(1 + 1) - -n + 0"), Some(-7));
     }
 
     #[test]
@@ -100,6 +116,11 @@ mod tests {
             "1 2",
             "é",
             "n > 3",
+            "010 + 1",
+            "0x10",
+            "++n",
+            "n++",
+            "--n - 1",
         ] {
             assert_eq!(of(text), None, "{text}");
         }

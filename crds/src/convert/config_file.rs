@@ -4,7 +4,7 @@ use serde_json::{Map, Value};
 
 use super::ConvertError;
 use super::NotKnown;
-use super::dialect::Framework;
+use super::framework::Framework;
 use super::shell::Word;
 use crate::nesting;
 
@@ -85,8 +85,9 @@ pub fn in_python(script: &str, framework: Framework) -> Option<(&'static str, &'
         ("RLOOConfig", "trl rloo"),
         ("PPOConfig", "ppo.py"),
     ];
+    let lines = script.lines().filter(|line| !line.trim_start().starts_with('#'));
     let is_called = |name: &str| {
-        let mut behind = script.split(name).skip(1);
+        let mut behind = lines.clone().flat_map(|line| line.split(name).skip(1));
         behind.any(|rest| rest.trim_start_matches([' ', '\t']).starts_with('('))
     };
     let found = configs.into_iter().find(|(name, _)| is_called(name));

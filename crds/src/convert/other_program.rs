@@ -1,6 +1,6 @@
 //! Programs of a framework that are not read, by their names in a script.
 
-use super::dialect::Framework;
+use super::framework::Framework;
 
 /// The first one, and what to do instead. It may stand in a text that a script hands on, so words are looked at and not commands.
 pub fn named(script: &str, framework: Framework) -> Option<(String, &'static str)> {

@@ -234,10 +234,15 @@ pub fn count_or_off(text: &str) -> Result<Option<u64>, String> {
     Ok(u64::try_from(count(text)?).ok())
 }
 
-fn number(text: &str) -> Result<Value, String> {
+/// A number as Python writes it: `1_000.0` is one, `inf` and `nan` are none that a field takes.
+pub fn float(text: &str) -> Result<f64, String> {
     let parsed = text.trim().replace('_', "").parse::<f64>().ok();
-    let number = parsed.and_then(serde_json::Number::from_f64).map(Value::Number);
-    number.ok_or_else(|| format!("wants a number, has {text:?}"))
+    let finite = parsed.filter(|number| number.is_finite());
+    finite.ok_or_else(|| format!("wants a number, has {text:?}"))
+}
+
+fn number(text: &str) -> Result<Value, String> {
+    float(text).map(Value::from)
 }
 
 /// A value of any type, as Hydra reads it: a truth, a number, else a text.

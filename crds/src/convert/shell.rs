@@ -5,6 +5,7 @@
 //! `case`), 107 build arrays and 49 use `$((...))`; of OpenRLHF's 8 one branches (counted in November 2026).
 
 mod blocks;
+mod changes;
 mod command;
 mod condition;
 mod document;
@@ -116,7 +117,7 @@ impl<'a> Lexer<'a> {
 
     fn read(&mut self) -> Result<(), Unreadable> {
         while let Some(c) = self.rest.next() {
-            if self.begins_part(c)? {
+            if self.begins_part(c)? || (c == '(' && self.sum()) {
                 continue;
             }
             match c {

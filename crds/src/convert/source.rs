@@ -29,7 +29,7 @@ pub fn set_model(draft: &mut Draft, field: &str, values: &[String], source: &str
         draft.leave(source, &format!("several models: only {first} is taken"));
     }
     if let Some(below) = first.strip_prefix('~') {
-        let place = format!("/models/{}", last(below));
+        let place = format!("/models/{}", last(below.trim_end_matches('/')));
         draft.set(&format!("{field}.path"), place.as_str(), source);
         draft.missing(&format!("{field}.path"), &at_home(first));
     } else if is_path(first) {
@@ -96,9 +96,27 @@ enum Note {
     Look(String),
 }
 
+/// Those of `datasets` whose files are read here, by their loaders' names.
+const FORMATS: [&str; 2] = ["json", "parquet"];
+
 impl Place {
+    /// OpenRLHF has `DATASET@FOLDER` too (`blending_datasets` in openrlhf/utils/utils.py), where a format may stand for the data set:
+    /// `json@/data`. A path may have such a sign anywhere.
     fn of(name: &str) -> Self {
-        let name = name.rsplit('@').next().unwrap_or(name);
+        match name.split_once('@') {
+            Some((format, path)) if FORMATS.contains(&format) && is_path(path) => Self::of_name(path),
+            Some((set, folder)) if !is_file(name) && !is_path(set) => {
+                let part = format!("data_dir={folder:?}");
+                Self {
+                    path: file_of(set),
+                    note: Some(Note::Replace(written(set, Some(&part), "train"))),
+                }
+            }
+            _ => Self::of_name(name),
+        }
+    }
+
+    fn of_name(name: &str) -> Self {
         let is_file = is_file(name);
         let (path, note) = match name.strip_prefix('~').filter(|_| is_file) {
             Some(below) => (format!("/data/{}", last(below)), Some(Note::Replace(at_home(name)))),
@@ -137,10 +155,16 @@ pub fn data_set(values: &[String]) -> Option<&str> {
 
 /// How a data set of the hub becomes the file that [`set_data`] names.
 pub fn download(name: &str, config: Option<&str>, split: &str) -> String {
-    let config = config.map(|config| format!("{config:?}, ")).unwrap_or_default();
+    let config = config.map(|config| format!("{config:?}"));
+    written(name, config.as_deref(), split)
+}
+
+/// The same of a part of it, which is written as an argument of Python's.
+fn written(name: &str, part: Option<&str>, split: &str) -> String {
+    let part = part.map(|part| format!("{part}, ")).unwrap_or_default();
     let place = file_of(name);
     format!(
-        "data sets are files here: `datasets.load_dataset({name:?}, {config}split={split:?}).to_json({place:?})` writes one"
+        "data sets are files here: `datasets.load_dataset({name:?}, {part}split={split:?}).to_json({place:?})` writes one"
     )
 }
 

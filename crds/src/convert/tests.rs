@@ -338,6 +338,31 @@ fn what_cannot_run_is_refused_with_the_flag_it_is_from() {
     );
 }
 
+#[test]
+fn a_model_below_a_home_folder_has_a_placeholder_of_its_name() {
+    for path in ["~/models/q", "~/models/q/"] {
+        let conversion = converted(Framework::Verl, &format!("actor_rollout_ref.model.path={path}"));
+        assert_eq!(conversion.job.spec.model.policy.path.as_deref(), Some("/models/q"));
+        let missing = |note: &Note| note.kind == NoteKind::Missing && note.subject == "spec.model.policy.path";
+        assert!(conversion.notes.iter().any(missing), "{:?}", conversion.notes);
+    }
+}
+
+#[test]
+fn a_number_is_read_as_python_writes_it_and_is_finite() {
+    let message = |flags: &str| convert(Framework::Verl, flags, &nothing).unwrap_err().to_string();
+    for number in ["nan", "inf"] {
+        let flags = format!("algorithm.use_kl_in_reward=True algorithm.kl_ctrl.kl_coef={number}");
+        let words = format!("algorithm.kl_ctrl.kl_coef={number}: wants a number, has {number:?}");
+        assert_eq!(message(&flags), words);
+    }
+    let conversion = converted(
+        Framework::Trl,
+        "trl grpo --num_processes 8 --max_steps 1000 --warmup_steps 1_0.0",
+    );
+    assert_eq!(conversion.job.spec.optimizer.warmup_updates, 10);
+}
+
 /// A name that a row's name stands for: of a pattern one that no row has by itself.
 fn taken(name: &str, lists: &[&'static str]) -> String {
     let Some(start) = name.strip_suffix('*').filter(|start| !start.ends_with('@')) else {

@@ -3,7 +3,7 @@
 
 use serde_yaml::Value;
 
-use super::shape::Misfit;
+use super::misfit::Misfit;
 use crate::field::Step;
 
 /// Names of which one is to be given, each with how it is written with its least fields.

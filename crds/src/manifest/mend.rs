@@ -6,7 +6,7 @@ mod place;
 use serde_yaml::Value;
 
 use self::place::Place;
-use super::shape::Misfit;
+use super::misfit::Misfit;
 use super::{at, misfits, read};
 use crate::PpoJob;
 use crate::field::{self, Step};

@@ -5,28 +5,10 @@ use serde_json::Value as Schema;
 use serde_yaml::{Mapping, Value};
 
 use super::hint;
+use super::misfit::Misfit;
 use super::nearest::{beginning_with, did_you_mean, elsewhere, nearest, one_of};
 use crate::field::{self, Step};
 use crate::validate::out_of_range;
-
-/// A field that cannot be read, and why.
-#[derive(Clone)]
-pub(super) struct Misfit {
-    pub path: Vec<Step>,
-    pub message: String,
-    /// Where what is given under a name that is not known here most likely belongs, the likeliest first; None: the name is known.
-    pub meant: Option<Vec<String>>,
-}
-
-impl Misfit {
-    pub fn new(path: Vec<Step>, message: String) -> Self {
-        Self {
-            path,
-            message,
-            meant: None,
-        }
-    }
-}
 
 /// Walks a manifest.
 #[derive(Default)]
@@ -50,7 +32,8 @@ impl Shape {
             // YAML's reader takes a number for a text; the API server does not.
             ("string", Value::Number(_) | Value::Bool(_)) => self.refuse(unquoted(value)),
             ("integer", Value::Number(number)) => match serde_json::to_value(number) {
-                Ok(number) if number.as_f64().is_some_and(|number| number.fract() != 0.0) => {
+                // JSON has neither infinity nor NaN.
+                Ok(number) if number.as_f64().is_none_or(|number| number.fract() != 0.0) => {
                     self.refuse(other(value, kind));
                 }
                 // What its type cannot hold; all other numbers are read.

@@ -359,10 +359,12 @@ fn a_whole_number_may_have_a_point_or_an_exponent() {
         [Some(1000), Some(10), Some(7)]
     );
     let refused = |number: &str| error(&format!("{MODEL}{REST}  steps: {number}\n"));
-    assert_eq!(
-        refused("1.5"),
-        "job.yaml:8: spec.steps: 1.5 is given where a whole number is needed"
-    );
+    for number in ["1.5", ".nan", "-.inf"] {
+        assert_eq!(
+            refused(number),
+            format!("job.yaml:8: spec.steps: {number} is given where a whole number is needed")
+        );
+    }
     assert!(
         refused("1e22").contains("spec.steps: 1e") && refused("1e22").contains(" is out of range; it must be 1 to ")
     );

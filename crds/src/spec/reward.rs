@@ -95,7 +95,8 @@ pub struct ExactMatch {
 
 /// 1 when the last number in the text is the last number in the label, else 0. A number may have `,` between its thousands, `$`, `€` or
 /// `£` in front, a decimal part, an exponent, and be a fraction: `1,234`, `-$5`, `2.50`, `6.02e23`, `3/4`, or LaTeX's `1{,}234`,
-/// `\frac{3}{4}`, `2\frac{1}{2}`. What stands after it, such as `%` or a unit, is not read.
+/// `\frac{3}{4}`, `2\frac{1}{2}`. What stands after it, such as `%` or a unit, is not read. Where the label is a whole number, a fraction
+/// that comes to it scores 0: `84/2` is not 42.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, PartialEq, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct NumericMatch {

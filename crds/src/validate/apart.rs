@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use super::doubtful::is_within;
 use super::{Problem, problems};
 use crate::PpoJob;
-use crate::resolve::Environment;
+use crate::environment::Environment;
 
 /// The rules that are broken on a cluster and on one machine alike: where the job is to run may stand in what was not read. A problem that may
 /// only come of a field that is left out, or stands in for one, is none.

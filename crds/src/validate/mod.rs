@@ -39,7 +39,7 @@ use serde::Serialize;
 
 use self::doubtful::Doubtful;
 use crate::PpoJob;
-use crate::resolve::Environment;
+use crate::environment::Environment;
 
 /// Checks a job against every rule: limits of single fields (those of the CRD's schema), rules over several fields, batch
 /// arithmetic, and what `environment` can reach. Never panics, whatever the numbers.

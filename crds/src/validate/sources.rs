@@ -5,8 +5,8 @@ use std::path::Path;
 use super::kept::{can_be_written, read_only_volume};
 use super::{Problem, those_given};
 use crate::PpoJobSpec;
+use crate::environment::Environment;
 use crate::pod::RUNS_FOLDER;
-use crate::resolve::Environment;
 use crate::spec::{AccessMode, DataFormat, DataSource, ModelSource, PvcPath};
 
 /// Adds sources that are missing, doubled or out of reach.

@@ -91,15 +91,12 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::smallest_job::smallest_object;
 
     fn job(generation: i64) -> PpoJob {
-        serde_json::from_value(json!({
-            "apiVersion": "ppojob.dev/v1alpha1", "kind": "PpoJob",
-            "metadata": {"name": "a", "namespace": "n", "uid": "1", "generation": generation},
-            "spec": {"model": {"policy": {"path": "/m"}}, "prompts": {"source": {"path": "/p.jsonl"}},
-                "roles": {"reward": {"rules": [{"json": {}}]}}},
-        }))
-        .unwrap()
+        let mut job = smallest_object(&json!({}));
+        job.metadata.generation = Some(generation);
+        job
     }
 
     #[tokio::test]

@@ -5,10 +5,12 @@ use kube::ResourceExt;
 use kube::api::DynamicObject;
 use serde_json::json;
 
-use super::{Upkeep, members};
+use super::members;
+use super::upkeep::Upkeep;
 use crate::job::Job;
-use crate::lifecycle::Intent;
-use crate::plan::{Action, metadata};
+use crate::lifecycle::decision::Intent;
+use crate::plan::action::Action;
+use crate::plan::object::metadata;
 use crate::settings::PodSettings;
 use crate::snapshot::Snapshot;
 use crate::world::{Kind, Life};
@@ -82,26 +84,18 @@ pub fn upkeep(job: &Job, intent: &Intent, seen: &Snapshot, now: Timestamp) -> Up
 mod tests {
     use std::collections::BTreeMap;
 
-    use ppo_crds::PpoJob;
     use ppo_crds::status::PpoJobStatus;
     use serde_json::Value;
 
     use super::*;
     use crate::gang::Gang;
     use crate::plan::plan;
+    use crate::smallest_job::smallest_job;
     use crate::world::Children;
 
     /// The scheduler that each pod asks for of a job of one actor, whose template has this spec, and one engine.
     fn asked(actor: &Value, settings: &PodSettings) -> BTreeMap<String, Value> {
-        let object = json!({
-            "apiVersion": "ppojob.dev/v1alpha1", "kind": "PpoJob", "metadata": {"name": "a", "namespace": "n", "uid": "12345678-9"},
-            "spec": {
-                "model": {"policy": {"path": "/m"}}, "prompts": {"source": {"path": "/p.jsonl"}},
-                "algorithm": {"kl": {"coef": 0.0}},
-                "roles": {"actor": {"template": {"spec": actor}}, "reward": {"rules": [{"json": {}}]}},
-            },
-        });
-        let job = Job::of(&serde_json::from_value::<PpoJob>(object).unwrap());
+        let job = smallest_job(&json!({"roles": {"actor": {"template": {"spec": actor}}}}));
         let now = Timestamp::UNIX_EPOCH;
         let seen = Snapshot::plain(Children::default(), Gang::Coscheduling, now);
         let made = plan(&job, &seen, &PpoJobStatus::default(), settings, now).waves;

@@ -1,11 +1,12 @@
 //! Kueue, by owning a Workload with one podSet per role: pods exist while it is admitted. What Kueue's own job framework does
 //! (`pkg/controller/jobframework`), for which it has no interface but Go. Seen with Kueue 0.16.1.
 
-mod admission;
+pub(super) mod admission;
 pub mod admission_checks;
 mod conditions;
-mod lookups;
+pub(crate) mod lookups;
 mod refusal;
+mod requests;
 mod topology;
 mod upkeep;
 mod workload;
@@ -17,12 +18,14 @@ use kube::api::DynamicObject;
 use ppo_crds::spec::Role;
 use serde_json::{Value, json};
 
-pub use admission::{admission, unanswered};
-pub use lookups::{Flavors, Lookups, look_up};
+pub use admission::admission;
+pub use lookups::Lookups;
+pub use requests::{Flavors, look_up};
 pub use upkeep::upkeep;
 pub use workload::repair;
 
-use super::{Admission, Place, members};
+use super::admission::{Admission, Place};
+use super::members;
 use crate::job::Job;
 use crate::snapshot::Snapshot;
 use crate::world::HOSTNAME;

@@ -7,7 +7,8 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use serde_json::{Map, Value, json};
 
 use crate::job::{Job, RolePods};
-use crate::plan::{is_pod_level, sized};
+use crate::plan::pod_level::is_pod_level;
+use crate::plan::shape::sized;
 use crate::settings::PodSettings;
 use crate::snapshot::Snapshot;
 
@@ -36,7 +37,8 @@ pub fn min_resources(job: &Job, settings: &PodSettings) -> Value {
     let mut sums: BTreeMap<String, u64> = BTreeMap::new();
     for role in &job.roles {
         for (resource, each) in requests(job, *role, settings) {
-            *sums.entry(resource).or_default() += each * u64::from(role.floor);
+            let sum = sums.entry(resource).or_default();
+            *sum = sum.saturating_add(each.saturating_mul(u64::from(role.floor)));
         }
     }
     let sums: Map<String, Value> = sums
@@ -51,14 +53,15 @@ pub fn min_resources(job: &Job, settings: &PodSettings) -> Value {
 /// `k8s.io/component-helpers`).
 fn requests(job: &Job, role: RolePods, settings: &PodSettings) -> BTreeMap<String, u64> {
     let pod = sized(job, role, settings);
-    let mut sums = BTreeMap::new();
+    let mut sums: BTreeMap<String, u64> = BTreeMap::new();
     for resources in pod
         .containers
         .iter()
         .filter_map(|container| container.resources.as_ref())
     {
         for (resource, whole) in whole_numbers(resources) {
-            *sums.entry(resource.clone()).or_default() += whole;
+            let sum = sums.entry(resource.clone()).or_default();
+            *sum = sum.saturating_add(whole);
         }
     }
     let of_pod = pod.resources.iter().flat_map(|pod| pod.requests.iter().flatten());
@@ -87,10 +90,9 @@ fn whole_number(quantity: &Quantity) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
-    use ppo_crds::PpoJob;
-
     use super::*;
-    use crate::plan::PodDefaults;
+    use crate::settings::PodDefaults;
+    use crate::smallest_job::smallest_job;
 
     /// The resources of an actor, a reference and two engines of four that have these templates' containers.
     fn resources(engine: &Value, actor: &Value) -> Value {
@@ -106,18 +108,13 @@ mod tests {
     /// The same with all that a template says of the pods.
     fn resources_of_pods(engine: &Value, actor: &Value, defaults: &str) -> Value {
         let template = |spec: &Value| json!({"spec": spec});
-        let object = json!({
-            "apiVersion": "ppojob.dev/v1alpha1", "kind": "PpoJob", "metadata": {"name": "a", "namespace": "n", "uid": "1"},
-            "spec": {
-                "model": {"policy": {"path": "/m"}}, "prompts": {"source": {"path": "/p.jsonl"}},
-                "roles": {
-                    "rollout": {"replicas": 4, "minReplicas": 2, "gpusPerReplica": 8, "template": template(engine)},
-                    "actor": {"gpusPerNode": 8, "template": template(actor)},
-                    "reward": {"rules": [{"json": {}}]},
-                },
+        let job = smallest_job(&json!({
+            "algorithm": {"kl": {"coef": 0.01}},
+            "roles": {
+                "rollout": {"replicas": 4, "minReplicas": 2, "gpusPerReplica": 8, "template": template(engine)},
+                "actor": {"gpusPerNode": 8, "template": template(actor)},
             },
-        });
-        let job = Job::of(&serde_json::from_value::<PpoJob>(object).unwrap());
+        }));
         let settings = PodSettings {
             defaults: PodDefaults::parse(defaults, "nvidia.com/gpu").unwrap(),
             ..PodSettings::default()
@@ -134,6 +131,18 @@ mod tests {
             json!({"cpu": "10", "nvidia.com/gpu": "25"}),
             "2 * 8 GPUs of engines, 8 of the actor and 1 of the reference"
         );
+    }
+
+    #[test]
+    fn a_sum_that_no_number_holds_is_the_greatest_one() {
+        let greatest = u64::MAX.to_string();
+        let worker = |memory: &str| json!({"name": "worker", "resources": {"requests": {"memory": memory}}});
+        // Two engines, of one container each; then an actor of two.
+        let engines = resources(&worker(&greatest), &json!({"name": "worker"}));
+        assert_eq!(engines["memory"], greatest);
+        let beside = json!({"name": "beside", "resources": {"requests": {"memory": "1"}}});
+        let actor = json!({"containers": [worker(&greatest), beside]});
+        assert_eq!(resources_of_pods(&json!({}), &actor, "")["memory"], greatest);
     }
 
     #[test]

@@ -6,11 +6,13 @@ use std::sync::Arc;
 use kube::api::DynamicObject;
 use serde_json::json;
 
-use super::{Upkeep, members};
+use super::members;
+use super::upkeep::Upkeep;
 use crate::job::Job;
 use crate::ledger::Ledger;
-use crate::lifecycle::{Decision, Intent};
-use crate::plan::{Action, Target, metadata};
+use crate::lifecycle::decision::{Decision, Intent};
+use crate::plan::action::Action;
+use crate::plan::object::metadata;
 use crate::snapshot::Snapshot;
 use crate::world::{Kind, PodView};
 
@@ -62,14 +64,10 @@ pub fn upkeep(kind: Kind, job: &Job, decision: &Decision, seen: &Snapshot) -> Up
         Intent::Run | Intent::Queue(_) => None,
         _ => seen.object(kind, &members::name(job)),
     };
-    let group = group.filter(|group| group.metadata.deletion_timestamp.is_none());
     let gone = !seen.pods(job).any(|pod| pod.alive);
+    let removal = group.filter(|_| gone).and_then(|group| Action::removal(kind, group));
     Upkeep {
-        actions: group
-            .filter(|_| gone)
-            .map(|group| Action::Delete(Target::of(kind, group)))
-            .into_iter()
-            .collect(),
+        actions: removal.into_iter().collect(),
         wake: None,
     }
 }

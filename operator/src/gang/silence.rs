@@ -7,25 +7,15 @@ mod tests;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
 
-use super::{Gang, kueue};
+use super::kueue::admission::unanswered;
+use super::scheduler::Gang;
+use super::unapproved::Unapproved;
 use crate::job::Job;
 use crate::snapshot::Snapshot;
 use crate::world::{Life, PodView};
 
 /// Seconds in which a scheduler that runs says something of what is new: kube-scheduler looks at once, Volcano every second.
 pub const ATTENTION_SECONDS: i64 = 30;
-
-/// Reason of the condition when they are over.
-pub const REASON: &str = "SchedulerSilent";
-
-/// A gang's object that cannot be written since some time, because the webhook that has to approve it does not answer.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Unapproved {
-    /// Since when.
-    pub since: Timestamp,
-    /// What was asked, and what the API server said.
-    pub words: String,
-}
 
 /// What a scheduler has left without a word.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -73,7 +63,7 @@ fn of_webhook(gang: Gang, unapproved: &Unapproved) -> Silence {
 
 /// A Workload without any condition.
 fn of_workload(job: &Job, seen: &Snapshot) -> Option<Silence> {
-    let workload = kueue::unanswered(job, &seen.children)?;
+    let workload = unanswered(job, &seen.children)?;
     let words = format!(
         "Kueue has said nothing of Workload {}, which has no condition: does its controller run? {KUEUE} Behind the first of a \
          queue of strategy StrictFIFO a job waits like this, too.",

@@ -3,9 +3,10 @@
 
 use ppo_crds::status::{Phase, PpoJobStatus};
 
-use super::silence;
 use crate::condition::{get, kind};
 
+/// The scheduler has said nothing for longer than one that runs does.
+pub const SCHEDULER_SILENT: &str = "SchedulerSilent";
 /// The gang scheduler that was asked for is not there.
 pub const GANG_SCHEDULER_MISSING: &str = "GangSchedulerMissing";
 /// Kueue was asked for, and no queue.
@@ -19,7 +20,7 @@ pub const WORKLOAD_FINISHED: &str = "WorkloadFinished";
 
 /// All of them.
 pub const REASONS: [&str; 6] = [
-    silence::REASON,
+    SCHEDULER_SILENT,
     GANG_SCHEDULER_MISSING,
     QUEUE_MISSING,
     PRIORITY_CLASS_MISSING,

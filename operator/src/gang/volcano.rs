@@ -7,10 +7,12 @@ use kube::api::DynamicObject;
 use ppo_crds::spec::Role;
 use serde_json::json;
 
-use super::{Upkeep, members};
+use super::members;
+use super::upkeep::Upkeep;
 use crate::job::Job;
-use crate::lifecycle::Intent;
-use crate::plan::{Action, Target, metadata};
+use crate::lifecycle::decision::Intent;
+use crate::plan::action::Action;
+use crate::plan::object::metadata;
 use crate::settings::PodSettings;
 use crate::snapshot::Snapshot;
 use crate::world::Kind;
@@ -47,7 +49,7 @@ pub fn upkeep(job: &Job, intent: &Intent, seen: &Snapshot) -> Upkeep {
         return Upkeep::default();
     };
     Upkeep {
-        actions: vec![Action::Delete(Target::of(Kind::VolcanoPodGroup, group))],
+        actions: Action::removal(Kind::VolcanoPodGroup, group).into_iter().collect(),
         wake: None,
     }
 }
@@ -58,4 +60,34 @@ pub fn join(pod: &mut DynamicObject, job: &Job, role: Role) {
     annotations.insert(GROUP_ANNOTATION.into(), members::name(job));
     annotations.insert(TASK_ANNOTATION.into(), role.name().into());
     pod.data["spec"]["schedulerName"] = json!(SCHEDULER);
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+    use k8s_openapi::jiff::Timestamp;
+
+    use super::*;
+    use crate::gang::Gang;
+    use crate::smallest_job::smallest_job;
+    use crate::world::Children;
+
+    #[test]
+    fn the_gang_of_a_job_that_wants_no_pods_is_taken_away_and_once() {
+        let job = smallest_job(&json!({}));
+        let deletions = |intent: Intent, going: bool| {
+            let mut group = pod_group(&job, &PodSettings::default());
+            group.metadata.deletion_timestamp = going.then_some(Time(Timestamp::UNIX_EPOCH));
+            let mut children = Children::default();
+            let key = (Kind::VolcanoPodGroup, members::name(&job));
+            children.objects.insert(key, Arc::new(group));
+            let seen = Snapshot::plain(children, Gang::Volcano, Timestamp::UNIX_EPOCH);
+            upkeep(&job, &intent, &seen).actions.len()
+        };
+        assert_eq!(deletions(Intent::Run, false), 0);
+        assert_eq!(deletions(Intent::Suspend, false), 1);
+        assert_eq!(deletions(Intent::Suspend, true), 0, "it goes already");
+    }
 }

@@ -3,9 +3,9 @@
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use ppo_crds::status::PpoJobStatus;
 
-use super::first_obstacle;
+use super::obstacle::first_obstacle;
 use crate::condition::{self, Truth, kind};
-use crate::gang::Silence;
+use crate::gang::silence::Silence;
 use crate::job::Job;
 use crate::ledger::Ledger;
 use crate::snapshot::Snapshot;

@@ -12,10 +12,8 @@ use crate::world::PodView;
 /// Of the pods that have names which the job needs, the one that may take longest to go, in words: one of its own, or of an earlier job of
 /// its name, whose pods outlive it by their grace.
 pub fn obstacle(job: &Job, seen: &Snapshot) -> Option<String> {
-    let has_its_name = |pod: &&PodView| {
-        let wanted = job.role(pod.role).is_some_and(|role| pod.index < seen.count(role));
-        wanted && pod.name == pod_name(&job.key.name, pod.role, pod.index)
-    };
+    let has_its_name =
+        |pod: &&PodView| seen.wants(job, pod) && pod.name == pod_name(&job.key.name, pod.role, pod.index);
     let of_earlier = |pod: &PodView| pod.owner.as_ref().is_some_and(|owner| *owner != job.uid);
     let named = || seen.children.pods.values().map(Arc::as_ref).filter(has_its_name);
     if let Some(last) = last(named()) {
@@ -69,7 +67,7 @@ mod tests {
 
     use super::*;
     use crate::gang::Gang;
-    use crate::lifecycle::first_obstacle;
+    use crate::lifecycle::obstacle::first_obstacle;
     use crate::smallest_job::smallest_job;
     use crate::world::{Children, Life, SeenPod};
 

@@ -2,7 +2,6 @@
 
 use ppo_crds::spec::Role;
 
-use super::current_pods;
 use crate::failure::{Failure, failure_of};
 use crate::job::Job;
 use crate::ledger::Ledger;
@@ -11,7 +10,7 @@ use crate::world::{Kind, Life, PodView};
 
 /// Everything that failed of the pods that the job has now.
 pub(super) fn all(job: &Job, seen: &Snapshot, ledger: &Ledger) -> Vec<Failure> {
-    let mut failures: Vec<Failure> = current_pods(job, seen, ledger).filter_map(failure_of).collect();
+    let mut failures: Vec<Failure> = seen.current_pods(job, ledger).filter_map(failure_of).collect();
     failures.extend(vanished(job, seen, ledger));
     failures.extend(hung(job, seen, ledger));
     failures
@@ -24,7 +23,7 @@ pub(super) fn all(job: &Job, seen: &Snapshot, ledger: &Ledger) -> Vec<Failure> {
 fn vanished(job: &Job, seen: &Snapshot, ledger: &Ledger) -> Vec<Failure> {
     let gone = seen.vanished.iter().filter(|pod| {
         pod.owner.as_deref() == Some(job.uid.as_str())
-            && job.role(pod.role).is_some_and(|role| pod.index < seen.count(role))
+            && seen.wants(job, pod)
             && pod.attempt == ledger.attempt_of(pod.role, pod.index)
             && !seen.exists(Kind::Pod, &pod.name)
     });

@@ -4,7 +4,6 @@
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use ppo_crds::spec::Role;
 
-use super::current_pods;
 use crate::failure::Failure;
 use crate::job::Job;
 use crate::ledger::Ledger;
@@ -26,7 +25,7 @@ pub(super) fn explain(failures: &mut [Failure], job: &Job, seen: &Snapshot, ledg
         return None;
     }
     let alive = |pod: &&PodView| pod.role == Role::Actor && pod.life != Life::Failed;
-    let others: Vec<&PodView> = current_pods(job, seen, ledger).filter(alive).collect();
+    let others: Vec<&PodView> = seen.current_pods(job, ledger).filter(alive).collect();
     let is_lost = |pod: &&&PodView| pod.node.as_ref().is_some_and(|node| seen.lost_nodes.contains(node));
     if let Some(lost) = others.iter().find(is_lost) {
         for failure in ranks {

@@ -4,7 +4,8 @@ use k8s_openapi::jiff::Timestamp;
 use ppo_crds::pod::token_name;
 use ppo_crds::spec::{FailureAction, FailurePolicySpec, Role};
 
-use super::{Decision, Intent, current_pods, failures, lost_rank};
+use super::decision::{Decision, Intent};
+use super::{failures, lost_rank};
 use crate::condition::Truth;
 use crate::failure::{Failure, Verdict, judge};
 use crate::job::Job;
@@ -179,7 +180,7 @@ fn begins_anew(job: &Job, seen: &Snapshot, ledger: &Ledger) -> Option<String> {
 
 /// The Secret that takes its place holds another token: pods of both would refuse each other.
 fn token_lost(job: &Job, seen: &Snapshot, ledger: &Ledger) -> Option<String> {
-    let has_pods = seen.token_lost && current_pods(job, seen, ledger).next().is_some();
+    let has_pods = seen.token_lost && seen.current_pods(job, ledger).next().is_some();
     let secret = token_name(&job.key.name);
     has_pods.then(|| format!("Secret {secret}, with the token that its pods ask of each other, is gone"))
 }

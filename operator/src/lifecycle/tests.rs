@@ -7,8 +7,9 @@ use serde_json::{Value, json};
 use super::*;
 use crate::condition::{self, kind};
 use crate::gang::Gang;
-use crate::snapshot::Heard;
-use crate::world::{Children, Observed, SeenPod, World};
+use crate::reports::Heard;
+use crate::smallest_job::smallest_job;
+use crate::world::{Children, Observed, PodView, SeenPod, World};
 
 /// When the job was made.
 const MADE: i64 = 1_800_000_000;
@@ -19,16 +20,7 @@ fn at(seconds: i64) -> Timestamp {
 
 /// One actor and one engine, without the other roles.
 fn job() -> Job {
-    let object = json!({
-        "apiVersion": "ppojob.dev/v1alpha1", "kind": "PpoJob",
-        "metadata": {"name": "a", "namespace": "n", "uid": "12345678-9", "generation": 1},
-        "spec": {
-            "model": {"policy": {"path": "/m"}}, "prompts": {"source": {"path": "/p.jsonl"}},
-            "algorithm": {"kl": {"coef": 0.0}},
-            "roles": {"reward": {"rules": [{"json": {}}]}},
-        },
-    });
-    Job::of(&serde_json::from_value::<PpoJob>(object).unwrap())
+    smallest_job(&json!({}))
 }
 
 fn actor(attempt: u32, status: Value) -> Arc<PodView> {

@@ -1,49 +1,25 @@
 //! How metrics are made: each is registered and described in one place, and series about a job are removed with the job.
 
-use ppo_crds::spec::Role;
-use ppo_crds::status::Phase;
 use prometheus::core::Collector;
 use prometheus::{GaugeVec, Histogram, HistogramOpts, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry, Result};
 
-use super::{Described, PHASES, reasons};
+use super::label::Label;
 use crate::world::JobKey;
 
 /// Labels that every metric of jobs has, in this order, before its own.
 const JOB: [&str; 2] = ["namespace", "job"];
 
-/// A further label of metrics of jobs.
-#[derive(Clone, Copy)]
-pub(super) enum Label {
-    Phase,
-    Reason,
-    Role,
-    State,
-}
-
-impl Label {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Phase => "phase",
-            Self::Reason => "reason",
-            Self::Role => "role",
-            Self::State => "state",
-        }
-    }
-
-    /// Everything that it can be.
-    fn values(self) -> Vec<String> {
-        match self {
-            Self::Phase => PHASES.iter().map(|phase| word(*phase)).collect(),
-            Self::Reason => reasons().map(str::to_owned).collect(),
-            Self::Role => Role::ALL.iter().map(|role| role.name().to_owned()).collect(),
-            Self::State => ["desired", "ready"].map(str::to_owned).into(),
-        }
-    }
-}
-
-/// A phase as a label has it.
-pub(super) fn word(phase: Phase) -> String {
-    format!("{phase:?}")
+/// What there is to know of a metric.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Described {
+    /// Its name.
+    pub name: String,
+    /// `counter`, `gauge` or `histogram`.
+    pub kind: String,
+    /// Names of its labels, sorted.
+    pub labels: Vec<String>,
+    /// One line.
+    pub help: String,
 }
 
 /// All metrics that were made.

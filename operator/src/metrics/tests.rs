@@ -1,12 +1,13 @@
 //! What is shown of jobs that do not run or got less than they asked for, and of kinds that are gone.
 
 use k8s_openapi::jiff::Timestamp;
-use ppo_crds::PpoJob;
 use ppo_crds::spec::Role;
 use serde_json::json;
 
+use super::label::PHASES;
 use super::*;
 use crate::gang::{Admission, Gang, Place};
+use crate::smallest_job::smallest_job;
 use crate::world::Children;
 
 fn line(metrics: &Metrics, name: &str) -> Vec<String> {
@@ -17,14 +18,7 @@ fn line(metrics: &Metrics, name: &str) -> Vec<String> {
 
 /// A job of two engines.
 fn job() -> Job {
-    let object = json!({
-        "apiVersion": "ppojob.dev/v1alpha1", "kind": "PpoJob", "metadata": {"name": "a", "namespace": "n", "uid": "1"},
-        "spec": {
-            "model": {"policy": {"path": "/m"}}, "prompts": {"source": {"path": "/p.jsonl"}},
-            "roles": {"rollout": {"replicas": 2}, "reward": {"rules": [{"json": {}}]}},
-        },
-    });
-    Job::of(&serde_json::from_value::<PpoJob>(object).unwrap())
+    smallest_job(&json!({"roles": {"rollout": {"replicas": 2}}}))
 }
 
 fn seen() -> Snapshot {

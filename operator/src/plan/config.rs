@@ -5,8 +5,9 @@ use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use ppo_crds::RunConfig;
 use ppo_crds::pod::{CONFIG_FILE, config_name, token_name};
 
+use super::action::Action;
 use super::images::Images;
-use super::{Action, metadata, untyped};
+use super::object::{metadata, untyped};
 use crate::job::Job;
 use crate::settings::PodSettings;
 use crate::snapshot::Snapshot;

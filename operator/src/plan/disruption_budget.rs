@@ -7,7 +7,9 @@ use kube::api::DynamicObject;
 use ppo_crds::pod::{label, service_name};
 use ppo_crds::spec::Role;
 
-use super::{Action, Target, drift, metadata, untyped};
+use super::action::Action;
+use super::drift;
+use super::object::{metadata, untyped};
 use crate::job::Job;
 use crate::lifecycle::{Decision, Intent};
 use crate::settings::PodSettings;
@@ -23,8 +25,7 @@ pub fn upkeep(job: &Job, decision: &Decision, seen: &Snapshot, settings: &PodSet
     if settings.disruption_budgets && decision.intent == Intent::Run && guards(job, decision, seen, made.is_some()) {
         return drift::repair(kind, desired(job), seen);
     }
-    let stays = made.filter(|made| made.metadata.deletion_timestamp.is_none())?;
-    Some(Action::Delete(Target::of(kind, stays)))
+    Action::removal(kind, made?)
 }
 
 /// Before all ranks are ready they have learned nothing that an eviction could cost. One that is not ready for a moment leaves the budget
@@ -68,29 +69,18 @@ mod tests {
     use std::sync::Arc;
 
     use k8s_openapi::jiff::Timestamp;
-    use ppo_crds::PpoJob;
     use ppo_crds::status::PpoJobStatus;
     use serde_json::{Value, json};
 
     use super::*;
     use crate::gang::Gang;
     use crate::lifecycle::decide;
+    use crate::smallest_job::smallest_job;
     use crate::world::{Children, PodView, SeenPod};
-
-    const OWNER: &str = "12345678-9";
 
     /// A job of one actor.
     fn job(suspend: bool) -> Job {
-        let object = json!({
-            "apiVersion": "ppojob.dev/v1alpha1", "kind": "PpoJob",
-            "metadata": {"name": "a", "namespace": "n", "uid": OWNER, "generation": 1},
-            "spec": {
-                "model": {"policy": {"path": "/m"}}, "prompts": {"source": {"path": "/p.jsonl"}},
-                "algorithm": {"kl": {"coef": 0.0}}, "roles": {"reward": {"rules": [{"json": {}}]}},
-                "runPolicy": {"suspend": suspend},
-            },
-        });
-        Job::of(&serde_json::from_value::<PpoJob>(object).unwrap())
+        smallest_job(&json!({"runPolicy": {"suspend": suspend}}))
     }
 
     /// Its actor, on that node and ready or not, with or without a budget.
@@ -101,7 +91,8 @@ mod tests {
                 "name": "a-actor-0",
                 "labels": {"ppojob.dev/role": "actor", "ppojob.dev/index": "0"},
                 "annotations": {"ppojob.dev/attempt": "1"},
-                "ownerReferences": [{"apiVersion": "ppojob.dev/v1alpha1", "kind": "PpoJob", "name": "a", "uid": OWNER, "controller": true}],
+                "ownerReferences": [{"apiVersion": "ppojob.dev/v1alpha1", "kind": "PpoJob", "name": "a", "uid": "12345678-9",
+                    "controller": true}],
             },
             "spec": {"nodeName": node},
             "status": {"phase": if node.is_some() { "Running" } else { "Pending" },

@@ -4,7 +4,7 @@ use kube::ResourceExt;
 use kube::api::DynamicObject;
 use serde_json::Value;
 
-use super::Action;
+use super::action::Action;
 use crate::snapshot::Snapshot;
 use crate::world::Kind;
 

@@ -59,12 +59,12 @@ mod tests {
 
     use k8s_openapi::jiff::Timestamp;
     use kube::api::DynamicObject;
-    use ppo_crds::PpoJob;
     use serde_json::json;
 
     use super::*;
     use crate::gang::Gang;
     use crate::plan::{Action, plan};
+    use crate::smallest_job::smallest_job;
     use crate::world::Children;
 
     fn settings(release: &str) -> PodSettings {
@@ -77,16 +77,7 @@ mod tests {
 
     /// A job whose engines are vLLM's.
     fn job() -> Job {
-        let object = json!({
-            "apiVersion": "ppojob.dev/v1alpha1", "kind": "PpoJob",
-            "metadata": {"name": "a", "namespace": "n", "uid": "12345678-9", "generation": 1},
-            "spec": {
-                "model": {"policy": {"path": "/m"}}, "prompts": {"source": {"path": "/p.jsonl"}},
-                "algorithm": {"kl": {"coef": 0.0}},
-                "roles": {"reward": {"rules": [{"json": {}}]}, "rollout": {"engine": "vllm"}},
-            },
-        });
-        Job::of(&serde_json::from_value::<PpoJob>(object).unwrap())
+        smallest_job(&json!({"roles": {"rollout": {"engine": "vllm"}}}))
     }
 
     /// What an operator of that release makes of a job that has no pods and, or not, this ConfigMap: the ConfigMap it makes, and the

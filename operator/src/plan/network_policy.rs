@@ -8,7 +8,8 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::api::DynamicObject;
 use ppo_crds::pod::{label, port};
 
-use super::{Action, Target, metadata, untyped};
+use super::action::Action;
+use super::object::{metadata, untyped};
 use crate::job::Job;
 use crate::settings::Scrapers;
 use crate::snapshot::Snapshot;
@@ -60,9 +61,7 @@ pub fn desired(job: &Job, scrapers: &Scrapers) -> (Kind, DynamicObject) {
 
 /// What goes with a policy that was made before the operator was told to make none.
 pub fn retired(job: &Job, seen: &Snapshot) -> Option<Action> {
-    let made = seen.object(Kind::NetworkPolicy, &job.key.name)?;
-    let stays = made.metadata.deletion_timestamp.is_none();
-    stays.then(|| Action::Delete(Target::of(Kind::NetworkPolicy, made)))
+    Action::removal(Kind::NetworkPolicy, seen.object(Kind::NetworkPolicy, &job.key.name)?)
 }
 
 fn labelled(key: &str, value: &str) -> LabelSelector {

@@ -46,25 +46,17 @@ fn asks_for(container: &Container, resource: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use ppo_crds::PpoJob;
     use ppo_crds::spec::Role;
     use serde_json::{Value, json};
 
-    use crate::job::Job;
-    use crate::plan::shape;
+    use crate::plan::shape::shape;
     use crate::settings::PodSettings;
+    use crate::smallest_job::smallest_job;
 
     /// What a queue reads of an actor's pods whose template has these resources, and these in its container.
     fn read(whole: Value, container: Value) -> Value {
         let spec = json!({"resources": whole, "containers": [{"name": "worker", "resources": container}]});
-        let object = json!({
-            "apiVersion": "ppojob.dev/v1alpha1", "kind": "PpoJob", "metadata": {"name": "a", "namespace": "n", "uid": "1"},
-            "spec": {
-                "model": {"policy": {"path": "/m"}}, "prompts": {"source": {"path": "/p.jsonl"}},
-                "roles": {"actor": {"template": {"spec": spec}}, "reward": {"rules": [{"json": {}}]}},
-            },
-        });
-        let job = Job::of(&serde_json::from_value::<PpoJob>(object).unwrap());
+        let job = smallest_job(&json!({"roles": {"actor": {"template": {"spec": spec}}}}));
         let actor = job.role(Role::Actor).unwrap();
         shape(&job, actor, &PodSettings::default())["resources"].take()
     }

@@ -1,8 +1,8 @@
 //! The pods of the roles.
 
 use k8s_openapi::api::core::v1::{
-    ConfigMapVolumeSource, Container, EnvVar, EnvVarSource, HTTPGetAction, Pod, PodSpec, PodTemplateSpec, Probe,
-    SecretKeySelector, Volume, VolumeMount,
+    ConfigMapVolumeSource, Container, EnvVar, EnvVarSource, HTTPGetAction, Pod, PodSpec, Probe, SecretKeySelector,
+    Volume, VolumeMount,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
@@ -10,16 +10,17 @@ use ppo_crds::pod::{
     CONFIG_FILE, CONFIG_FOLDER, RUNS_FOLDER, TOKEN_KEY, VLLM_CONTAINER, WORKER_CONTAINER, annotation, config_name,
     env as variable, label, pod_name, port, service_name, token_name,
 };
-use ppo_crds::spec::{Engine, Role};
+use ppo_crds::spec::Role;
 
-use serde_json::{Value, json};
-
+use super::action::Action;
 use super::images::Images;
+use super::object::{metadata, untyped};
+use super::shape::{computing, role_template};
 use super::template::{
-    SCRATCH, add_port, add_volume, ask_for_gpus, container, default_env, env, leave_lost_nodes, restrict, scratch,
-    set_env,
+    SCRATCH, add_port, add_volume, ask_for_gpus, default_env, env, leave_lost_nodes, restrict, scratch, set_env,
 };
-use super::{Action, metadata, placement, pod_level, storage, untyped, vllm};
+use super::{placement, storage, vllm};
+use crate::containers::container;
 use crate::job::{Job, RolePods};
 use crate::lifecycle::{Decision, Intent};
 use crate::settings::PodSettings;
@@ -98,69 +99,6 @@ fn pod(job: &Job, role: RolePods, index: u32, decision: &Decision, settings: &Po
         leave_lost_nodes(spec);
     }
     pod
-}
-
-/// A role's template, with the administrator's defaults beneath it, for nodes that can run it.
-pub fn role_template(job: &Job, role: Role, settings: &PodSettings) -> PodTemplateSpec {
-    let containers: &[&str] = match computing(job, role) {
-        VLLM_CONTAINER => &[WORKER_CONTAINER, VLLM_CONTAINER],
-        _ => &[WORKER_CONTAINER],
-    };
-    let mut template = settings.defaults.beneath(job.template(role), containers);
-    placement::of_the_images_architecture(template.spec.get_or_insert_default());
-    template
-}
-
-/// A role's template, asking for all that its pods do.
-pub fn sized(job: &Job, role: RolePods, settings: &PodSettings) -> PodSpec {
-    let mut pod = role_template(job, role.role, settings).spec.unwrap_or_default();
-    let computing = container(&mut pod, computing(job, role.role));
-    ask_for_gpus(computing, &settings.gpu_resource, role.gpus);
-    pod_level::fill_requests(&mut pod);
-    pod
-}
-
-/// What a queue has to know of a role's pods: what each asks for and where it may go.
-pub fn shape(job: &Job, role: RolePods, settings: &PodSettings) -> Value {
-    let pod = sized(job, role, settings);
-    let size = |container: &Container| {
-        json!({"name": container.name, "image": "any", "resources": container.resources,
-               "restartPolicy": container.restart_policy})
-    };
-    let sizes = |containers: &[Container]| containers.iter().map(size).collect::<Value>();
-    let mut shape = json!({
-        "restartPolicy": "Never",
-        "containers": sizes(&pod.containers),
-        "initContainers": pod.init_containers.as_deref().map(sizes),
-        "nodeSelector": pod.node_selector,
-        "affinity": pod.affinity,
-        "tolerations": pod.tolerations,
-        "resources": pod.resources,
-        "overhead": pod.overhead,
-        "runtimeClassName": pod.runtime_class_name,
-        "resourceClaims": pod.resource_claims,
-    });
-    without_nulls(&mut shape);
-    shape
-}
-
-fn without_nulls(value: &mut Value) {
-    match value {
-        Value::Object(fields) => {
-            fields.retain(|_, field| !field.is_null());
-            fields.values_mut().for_each(without_nulls);
-        }
-        Value::Array(items) => items.iter_mut().for_each(without_nulls),
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
-    }
-}
-
-/// The container that has the GPUs.
-fn computing(job: &Job, role: Role) -> &'static str {
-    match (role, job.spec.roles.rollout.engine) {
-        (Role::Rollout, Engine::Vllm) => VLLM_CONTAINER,
-        _ => WORKER_CONTAINER,
-    }
 }
 
 /// The template's labels and annotations, then ours.
@@ -332,18 +270,14 @@ fn volumes(spec: &mut PodSpec, job: &Job, role: Role) {
 
 #[cfg(test)]
 mod tests {
-    use ppo_crds::PpoJob;
+    use serde_json::{Value, json};
 
     use super::*;
+    use crate::smallest_job::smallest_job;
 
     #[test]
     fn a_rank_is_told_how_many_there_are_on_its_node_and_over_all_nodes_and_where_they_meet() {
-        let object = json!({
-            "apiVersion": "ppojob.dev/v1alpha1", "kind": "PpoJob", "metadata": {"name": "a", "namespace": "n", "uid": "1"},
-            "spec": {"model": {"policy": {"path": "/m"}}, "prompts": {"source": {"path": "/p.jsonl"}},
-                "roles": {"actor": {"nodes": 2, "gpusPerNode": 4}, "reward": {"rules": [{"json": {}}]}}},
-        });
-        let job = Job::of(&serde_json::from_value::<PpoJob>(object).unwrap());
+        let job = smallest_job(&json!({"roles": {"actor": {"nodes": 2, "gpusPerNode": 4}}}));
         let variables = environment(&job, job.role(Role::Actor).unwrap(), 1, 3, 2);
         for (name, value) in [
             (variable::ROLE, "actor"),

@@ -3,8 +3,8 @@
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use ppo_crds::spec::{CleanPodPolicy, Role};
 
-use super::{Action, Target};
-use crate::gang::Upkeep;
+use super::action::{Action, Target};
+use crate::gang::upkeep::Upkeep;
 use crate::job::Job;
 use crate::lifecycle::{Decision, Intent};
 use crate::snapshot::Snapshot;
@@ -58,10 +58,7 @@ fn actors_save_first(job: &Job, decision: &Decision, seen: &Snapshot) -> bool {
 
 fn unwanted(job: &Job, decision: &Decision, seen: &Snapshot, pod: &PodView) -> bool {
     match decision.intent {
-        Intent::Run => {
-            let wanted = job.role(pod.role).is_some_and(|role| pod.index < seen.count(role));
-            !wanted || pod.attempt != decision.ledger.attempt_of(pod.role, pod.index)
-        }
+        Intent::Run => !seen.wants(job, pod) || pod.attempt != decision.ledger.attempt_of(pod.role, pod.index),
         Intent::Suspend | Intent::Queue(_) => true,
         Intent::Complete(_) | Intent::Fail(_) | Intent::Ended => match job.spec.run_policy.clean_pod_policy {
             CleanPodPolicy::All => true,
@@ -144,7 +141,7 @@ mod tests {
     #[test]
     fn of_a_job_that_has_ended_those_pods_go_that_its_policy_names() {
         let going = |policy: &str, phase: &str| {
-            let job = smallest_job(&json!({"cleanPodPolicy": policy}));
+            let job = smallest_job(&json!({"runPolicy": {"cleanPodPolicy": policy}}));
             let (graces, _) = done(&job, Intent::Ended, &seen(None, phase), 0);
             assert!(graces.iter().all(Option::is_none), "{policy}: never by force");
             !graces.is_empty()

@@ -6,7 +6,7 @@ use kube::api::DynamicObject;
 use ppo_crds::pod::{label, port, service_name};
 use ppo_crds::spec::Role;
 
-use super::{metadata, untyped};
+use super::object::{metadata, untyped};
 use crate::job::Job;
 use crate::world::Kind;
 

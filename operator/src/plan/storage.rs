@@ -13,7 +13,8 @@ use ppo_crds::Environment;
 use ppo_crds::quantity::{amount, exceeds};
 use ppo_crds::spec::{DataSource, ModelSource, Role};
 
-use super::{Action, metadata, untyped};
+use super::action::Action;
+use super::object::{metadata, untyped};
 use crate::job::Job;
 use crate::snapshot::Snapshot;
 use crate::world::Kind;
@@ -132,18 +133,13 @@ fn claims(job: &Job, role: Role) -> BTreeMap<String, bool> {
 
 #[cfg(test)]
 mod tests {
-    use ppo_crds::PpoJob;
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::smallest_job::smallest_job;
 
     fn words(asked: &str, claim: Value) -> Option<String> {
-        let object = json!({
-            "apiVersion": "ppojob.dev/v1alpha1", "kind": "PpoJob", "metadata": {"name": "a", "namespace": "n", "uid": "1"},
-            "spec": {"model": {"policy": {"path": "/m"}}, "prompts": {"source": {"path": "/p.jsonl"}},
-                "roles": {"reward": {"rules": [{"json": {}}]}}, "checkpoint": {"volumeClaim": {"storage": asked}}},
-        });
-        let job = Job::of(&serde_json::from_value::<PpoJob>(object).unwrap());
+        let job = smallest_job(&json!({"checkpoint": {"volumeClaim": {"storage": asked}}}));
         let claim = DynamicObject::new("a-checkpoints", &Kind::PersistentVolumeClaim.resource()).data(claim);
         undersized(&job, &claim)
     }

@@ -15,19 +15,6 @@ const LOST_NODE_SECONDS: i64 = 60;
 /// Where any container may write: what is there goes with the pod.
 pub const SCRATCH: &str = "/tmp";
 
-/// The container of that name, made if the template has none.
-pub fn container<'a>(spec: &'a mut PodSpec, name: &str) -> &'a mut Container {
-    let at = spec.containers.iter().position(|container| container.name == name);
-    let at = at.unwrap_or_else(|| {
-        spec.containers.push(Container {
-            name: name.into(),
-            ..Container::default()
-        });
-        spec.containers.len() - 1
-    });
-    &mut spec.containers[at]
-}
-
 /// What the restricted profile of the Pod Security Standards asks for, where the template says nothing else. What it says must
 /// stay possible: a container that it makes root, or privileged, is not forbidden to be.
 pub fn restrict(spec: &mut PodSpec, user: Option<i64>) {

@@ -6,7 +6,8 @@ use ppo_crds::pod::{VLLM_CONTAINER, WORKER_CONTAINER, env as variable, port};
 use ppo_crds::run_config::Location;
 
 use super::images::Images;
-use super::template::{SCRATCH, container, default_env, env, set_env};
+use super::template::{SCRATCH, default_env, env, set_env};
+use crate::containers::container;
 use crate::job::Job;
 use crate::settings::PodSettings;
 

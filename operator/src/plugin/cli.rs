@@ -4,9 +4,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
+use k8s_openapi::jiff::Timestamp;
 use ppo_crds::spec::Role;
 
-use super::logs::Since;
+use super::logs::since::{Since, parse_time};
 use super::output::{OBJECTS, Output, TEXTS, one_of};
 use super::{name, timeout};
 
@@ -120,15 +121,21 @@ pub struct LogsArgs {
     /// Keep printing, replaced pods included, until the job ends.
     #[arg(short, long)]
     pub follow: bool,
-    /// Lines from the end of each pod's log. Default, and -1: all of them.
+    /// Lines from the end of each log. Default, and -1: all of them.
     #[arg(long, value_name = "LINES", allow_negative_numbers = true, value_parser = clap::value_parser!(i64).range(-1..))]
     pub tail: Option<i64>,
     /// Only lines that are not older than this, as 30s, 5m or 2h. Default: all of them.
     #[arg(long, value_name = "TIME", value_parser = Since::parse)]
     pub since: Option<Since>,
+    /// Only lines from this time on, as 2026-01-31T09:30:00Z. Default: all of them.
+    #[arg(long, value_name = "TIME", conflicts_with = "since", value_parser = parse_time)]
+    pub since_time: Option<Timestamp>,
     /// Container: `worker`, or `vllm` on engines of vLLM.
     #[arg(short, long, default_value = ppo_crds::pod::WORKER_CONTAINER)]
     pub container: String,
+    /// All containers, those of preparation and for debugging, too; each line has the container's name behind its pod's.
+    #[arg(long, conflicts_with = "container")]
+    pub all_containers: bool,
     /// Logs of the container before its last restart.
     #[arg(short, long, conflicts_with = "follow")]
     pub previous: bool,
@@ -153,8 +160,8 @@ pub struct PlanArgs {
 #[derive(Debug, Args)]
 pub struct SuspendArgs {
     #[command(flatten)]
-    pub job: ResumeArgs,
-    /// Suspend the job though its checkpoints go with its pod, as `spec.checkpoint` names no claim: resumed, it starts at step 0.
+    pub jobs: ResumeArgs,
+    /// Suspend a job though its checkpoints go with its pod, as `spec.checkpoint` names no claim: resumed, it starts at step 0.
     #[arg(long)]
     pub discard_checkpoints: bool,
 }
@@ -162,12 +169,16 @@ pub struct SuspendArgs {
 #[derive(Debug, Args)]
 pub struct ResumeArgs {
     /// Name of the job.
-    #[arg(value_parser = name::parse)]
-    pub name: String,
+    #[arg(required_unless_present = "selector", conflicts_with = "selector", value_parser = name::parse)]
+    pub name: Option<String>,
+    /// In place of a name: all jobs of the namespace with these labels, such as `team=math,stage!=test`. Jobs that have ended stay as
+    /// they are.
+    #[arg(short = 'l', long, value_parser = selector)]
+    pub selector: Option<String>,
     /// Wait until the job is suspended, or runs again, and say meanwhile what it waits for.
     #[arg(short, long)]
     pub wait: bool,
-    /// Longest wait, as 90s, 10m or 1h; 0 looks once.
+    /// Longest wait, for all jobs together, as 90s, 10m or 1h; 0 looks once.
     #[arg(long, value_name = "TIME", default_value = "10m", value_parser = timeout::of_wait, requires = "wait")]
     pub timeout: Duration,
 }
@@ -188,6 +199,14 @@ pub struct RestartRoleArgs {
 fn role(text: &str) -> Result<Role, String> {
     let found = Role::ALL.into_iter().find(|role| role.name() == text);
     found.ok_or_else(|| "a role is rollout, actor, reference or reward".into())
+}
+
+/// Labels that choose jobs: `-l "$TEAM"` where TEAM is not set would choose all there are.
+fn selector(text: &str) -> Result<String, String> {
+    match text.trim().is_empty() {
+        true => Err("labels are wanted, as team=math,stage!=test".into()),
+        false => Ok(text.into()),
+    }
 }
 
 #[cfg(test)]
@@ -269,8 +288,39 @@ mod tests {
         }
         assert!(given("kubectl-ppo resume math --timeout 90s").is_err());
         let suspend = given("kubectl-ppo suspend math --discard-checkpoints").unwrap();
-        assert!(matches!(suspend, Command::Suspend(args) if args.discard_checkpoints && args.job.name == "math"));
+        let is_math = |args: &SuspendArgs| args.discard_checkpoints && args.jobs.name.as_deref() == Some("math");
+        assert!(matches!(suspend, Command::Suspend(args) if is_math(&args)));
         assert!(given("kubectl-ppo resume math --discard-checkpoints").is_err());
+    }
+
+    #[test]
+    fn jobs_are_suspended_and_resumed_by_a_name_or_by_labels_and_never_by_neither() {
+        for command in ["suspend", "resume"] {
+            let given = |rest: &[&str]| Cli::try_parse_from([&["kubectl-ppo", command], rest].concat());
+            assert!(given(&["-l", "team=math"]).is_ok() && given(&["--selector=team", "--wait"]).is_ok());
+            assert!(given(&[]).is_err() && given(&["math", "-l", "team=math"]).is_err());
+            for nothing in ["", " "] {
+                let error = given(&["-l", nothing]).unwrap_err().to_string();
+                assert!(error.contains("labels are wanted, as team=math"), "{error}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_log_is_read_from_a_time_or_a_while_ago_on_and_of_one_container_or_of_all() {
+        let given = |words: &str| Cli::try_parse_from(format!("kubectl-ppo logs math {words}").split(' '));
+        for fits in [
+            "--since-time 2026-01-31T09:30:00Z",
+            "--since-time=2026-01-31T10:30:00+01:00 --all-containers",
+        ] {
+            assert!(given(fits).is_ok(), "{fits}");
+        }
+        for unfit in [
+            "--since-time 2026-01-31T09:30:00Z --since 5m",
+            "--all-containers -c vllm",
+        ] {
+            assert!(given(unfit).is_err(), "{unfit}");
+        }
     }
 
     #[test]

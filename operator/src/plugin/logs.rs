@@ -3,37 +3,24 @@
 mod choice;
 mod follow;
 mod open;
-mod since;
+pub(super) mod since;
+mod writer;
 
-use std::collections::HashMap;
-use std::io::Write as _;
-
-use anstyle::{AnsiColor, Style};
 use anyhow::{Result, bail};
 use futures::stream::{self, StreamExt as _};
 use kube::ResourceExt as _;
 
 use super::cli::LogsArgs;
 use super::connection::Connection;
-use super::merge::{Line, by_time};
+use super::merge::by_time;
 use super::printer::visible;
-use super::{job, pods, refusal, situation};
-use choice::{has_container, is_chosen};
+use super::{job, refusal, situation};
+use choice::sources;
 use open::open;
-pub use since::Since;
+use writer::{Writer, whole};
 
 /// Logs opened at once, where all are read to their present end.
 const REQUESTS: usize = 16;
-/// Colours of the pods in turn; red is left to what the pods say.
-const COLOURS: [AnsiColor; 6] = [
-    AnsiColor::Cyan,
-    AnsiColor::Green,
-    AnsiColor::Magenta,
-    AnsiColor::Yellow,
-    AnsiColor::Blue,
-    AnsiColor::BrightCyan,
-];
-
 /// Prints the logs; with `--follow` until the job ends.
 pub async fn main(connection: &Connection, args: &LogsArgs) -> Result<()> {
     match args.follow {
@@ -44,19 +31,19 @@ pub async fn main(connection: &Connection, args: &LogsArgs) -> Result<()> {
 
 async fn print_all(connection: &Connection, args: &LogsArgs, mut writer: Writer) -> Result<()> {
     let job = job::object(connection, &args.name).await?;
-    let mut chosen = situation::read_pods(connection, &args.name).await?;
-    let phase = job::phase(&job).unwrap_or_default();
-    let none = choice::none(args, phase, &chosen);
-    chosen.retain(|pod| is_chosen(pod, args) && has_container(pod, args));
-    if chosen.is_empty() {
-        bail!("{none}");
+    let pods = situation::read_pods(connection, &args.name).await?;
+    let sources = sources(&pods, args);
+    if sources.is_empty() {
+        bail!("{}", choice::none(args, job::phase(&job).unwrap_or_default(), &pods));
     }
-    let opened =
-        stream::iter(&chosen).map(|pod| async move { (pod, open(connection, args, &pod.name_any(), None).await) });
+    let opened = stream::iter(&sources).map(|(pod, container)| async move {
+        let log = open(connection, args, &pod.name_any(), container, None).await;
+        (choice::shown(pod, container, args), log)
+    });
     let opened: Vec<_> = opened.buffered(REQUESTS).collect().await;
     let (mut names, mut logs, mut missing) = (Vec::new(), Vec::new(), 0);
-    for (pod, log) in opened {
-        let name = pods::short_name(pod);
+    for (name, log) in opened {
+        writer.colour(&name);
         match log {
             Ok(log) => {
                 names.push(name);
@@ -71,14 +58,14 @@ async fn print_all(connection: &Connection, args: &LogsArgs, mut writer: Writer)
         }
     }
     if logs.is_empty() {
-        bail!(
-            "none of the {} pods has a log of container {}",
-            chosen.len(),
-            args.container
-        );
-    }
-    for pod in &chosen {
-        writer.colour(&pods::short_name(pod));
+        match args.all_containers {
+            true => bail!("none of the {} containers has a log", sources.len()),
+            false => bail!(
+                "none of the {} pods has a log of container {}",
+                sources.len(),
+                args.container
+            ),
+        }
     }
     let mut merged = Box::pin(by_time(logs));
     while let Some((index, line)) = merged.next().await {
@@ -93,58 +80,6 @@ async fn print_all(connection: &Connection, args: &LogsArgs, mut writer: Writer)
     }
     writer.flush()?;
     whole(missing, &args.name)
-}
-
-/// An error where logs are missing or broke off: what was printed is not all there is.
-fn whole(missing: usize, job: &str) -> Result<()> {
-    if missing > 0 {
-        bail!("{missing} of the logs of {job} could not be read to the end; try again while its pods are there");
-    }
-    Ok(())
-}
-
-/// Writes lines with the pod before each, in its colour.
-struct Writer {
-    output: std::io::BufWriter<Box<dyn std::io::Write + Send>>,
-    timestamps: bool,
-    width: usize,
-    colours: HashMap<String, Style>,
-}
-
-impl Writer {
-    fn new(timestamps: bool) -> Self {
-        Self::onto(anstream::stdout(), timestamps)
-    }
-
-    fn onto(output: impl std::io::Write + Send + 'static, timestamps: bool) -> Self {
-        Self {
-            output: std::io::BufWriter::new(Box::new(output)),
-            timestamps,
-            width: "reference-0".len(),
-            colours: HashMap::new(),
-        }
-    }
-
-    /// The pod's colour, which it has from now on, and room for its name in all further lines.
-    fn colour(&mut self, pod: &str) -> Style {
-        self.width = self.width.max(pod.len());
-        let next = COLOURS[self.colours.len() % COLOURS.len()].on_default();
-        *self.colours.entry(pod.into()).or_insert(next)
-    }
-
-    fn write(&mut self, pod: &str, line: &Line) -> Result<()> {
-        let style = self.colour(pod);
-        write!(self.output, "{style}{pod:<width$}{style:#}  ", width = self.width)?;
-        if let Some(time) = line.time.filter(|_| self.timestamps) {
-            write!(self.output, "{time} ")?;
-        }
-        writeln!(self.output, "{}", line.text)?;
-        Ok(())
-    }
-
-    fn flush(&mut self) -> Result<()> {
-        Ok(self.output.flush()?)
-    }
 }
 
 #[cfg(test)]

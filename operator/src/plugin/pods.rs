@@ -1,7 +1,5 @@
 //! What pods say of themselves.
 
-use std::collections::BTreeMap;
-
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
 use kube::ResourceExt as _;
 use ppo_crds::PpoJob;
@@ -101,11 +99,14 @@ pub fn scheduler(pod: &Pod) -> &str {
         .unwrap_or("default-scheduler")
 }
 
-/// Amount of each resource that its largest container asks for, such as `nvidia.com/gpu: 8`.
-pub fn limits(pod: &Pod) -> BTreeMap<String, String> {
+/// How much of an extended resource, such as `nvidia.com/gpu`, its containers ask for together; None where none does. Of these a request
+/// and its limit are the same whole number.
+pub fn asked_for(pod: &Pod, resource: &str) -> Option<u64> {
     let containers = pod.spec.iter().flat_map(|spec| &spec.containers);
-    let resources = containers.filter_map(|container| container.resources.as_ref());
-    let each = resources.flat_map(|resources| resources.requests.iter().chain(&resources.limits).flatten());
-    each.map(|(name, quantity)| (name.clone(), quantity.0.clone()))
-        .collect()
+    let each = containers.filter_map(|container| {
+        let resources = container.resources.as_ref()?;
+        let mut given = [&resources.limits, &resources.requests].into_iter().flatten();
+        given.find_map(|given| given.get(resource)?.0.parse::<u64>().ok())
+    });
+    each.reduce(u64::saturating_add)
 }

@@ -13,7 +13,7 @@ use kube::{Resource as _, ResourceExt as _};
 use ppo_crds::PpoJob;
 
 use super::connection::Connection;
-use super::explain::Evidence;
+use super::explain::evidence::{self, Evidence};
 use super::refusal::Request;
 use super::{gang, job, pods};
 use crate::lease::LABEL;
@@ -107,7 +107,7 @@ async fn events_of(connection: &Connection, objects: Vec<(String, String, Option
         }
     });
     let mut events: Vec<Event> = lists.buffered(REQUESTS).concat().await;
-    events.sort_by_key(super::explain::event_time);
+    events.sort_by_key(evidence::time);
     events
 }
 

@@ -1,272 +1,74 @@
 //! `kubectl ppo suspend` and `resume`.
 
-use std::time::Duration;
+mod change;
+mod labels;
+mod wait;
 
-use anyhow::{Result, anyhow, bail};
-use k8s_openapi::jiff::Timestamp;
-use kube::api::{Patch, PatchParams};
-use ppo_crds::PpoJob;
-use ppo_crds::status::Phase;
-use serde_json::{Value, json};
-use tokio::time::{Instant, sleep};
+use anyhow::{Result, bail};
 
 use super::cli::{ResumeArgs, SuspendArgs};
 use super::connection::Connection;
-use super::explain::explain;
-use super::refusal::{PATIENCE, is_lasting, is_not_found};
-use super::{checkpoints, job, printer, situation, unreadable};
-use crate::condition::{self, kind};
-use crate::status::SUSPENDED;
+use super::{job, printer};
+use change::{Change, apply, over, warn_of_misfit};
+use wait::{Limit, wait};
 
-/// Name under which the plugin writes; `why` says by it who suspended a job.
-pub const MANAGER: &str = "kubectl-ppo";
-/// Pause between two looks at the job.
-const PAUSE: Duration = Duration::from_secs(1);
+pub use change::MANAGER;
 
-/// Suspends a job, unless that costs its checkpoints and who asks has not agreed to it.
+/// Suspends jobs, unless that costs their checkpoints and who asks has not agreed to it.
 pub async fn suspend(connection: &Connection, args: &SuspendArgs) -> Result<()> {
-    set(connection, &args.job, true, args.discard_checkpoints).await
+    let change = Change {
+        suspend: true,
+        is_agreed: args.discard_checkpoints,
+    };
+    set(connection, &args.jobs, change).await
 }
 
-/// Lets a job go on, which costs nothing.
+/// Lets jobs go on, which costs nothing.
 pub async fn resume(connection: &Connection, args: &ResumeArgs) -> Result<()> {
-    set(connection, args, false, true).await
+    let change = Change {
+        suspend: false,
+        is_agreed: true,
+    };
+    set(connection, args, change).await
 }
 
-/// Sets `spec.runPolicy.suspend`, and waits for its effect when asked to.
-async fn set(connection: &Connection, args: &ResumeArgs, suspend: bool, is_agreed: bool) -> Result<()> {
-    let (name, done) = (&args.name, if suspend { "suspended" } else { "resumed" });
-    // Of one that cannot be decoded the field can be set all the same.
+async fn set(connection: &Connection, args: &ResumeArgs, change: Change) -> Result<()> {
+    match (&args.name, &args.selector) {
+        (Some(name), _) => of_name(connection, args, name, change).await,
+        (None, Some(selector)) => labels::set(connection, args, selector, change).await,
+        (None, None) => bail!("give NAME, or -l SELECTOR"),
+    }
+}
+
+/// Sets it in one job, and waits for the effect when asked to.
+async fn of_name(connection: &Connection, args: &ResumeArgs, name: &str, change: Change) -> Result<()> {
     let job = job::object(connection, name).await?;
-    if let Some(phase) = job::phase(&job).filter(|phase| phase.is_finished()) {
-        bail!("{name} has ended ({phase:?}) and cannot be {done}");
+    if let Some(over) = over(&job) {
+        bail!("{name} {over}: it cannot be {}", change.done());
     }
-    if job::is_going(&job) {
-        bail!("{name} was deleted, is only waiting for its end, and cannot be {done}");
-    }
-    let decoded = unreadable::decode(&job);
-    let before = job.data.pointer("/spec/runPolicy/suspend").and_then(Value::as_bool);
-    if before.unwrap_or_default() == suspend {
-        printer::print(&unchanged(name, job::phase(&job), suspend))?;
-    } else {
-        let lost = match decoded.as_ref().ok().filter(|_| suspend) {
-            Some(job) => checkpoints::given_up(job, is_agreed, &format!("{name} is not suspended"))?,
-            None => None,
-        };
-        let patch = json!({"spec": {"runPolicy": {"suspend": suspend}}});
-        let parameters = PatchParams {
-            field_manager: Some(MANAGER.into()),
-            ..PatchParams::default()
-        };
-        let patched = connection.jobs().patch(name, &parameters, &Patch::Merge(patch)).await;
-        patched.map_err(|error| job::request(connection, "patch").refused(error))?;
-        let note = lost.map(|lost| format!("; {lost}")).unwrap_or_default();
-        printer::print(&format!("ppojob {name} {done}{note}\n"))?;
-    }
+    printer::print(&apply(connection, &job, change).await?)?;
     if args.wait {
-        return wait(connection, name, suspend, args.timeout).await;
+        return wait(connection, name, change.suspend, Limit::from_now(args.timeout), "").await;
     }
-    if let Err(misfit) = decoded {
-        let words = unreadable::explained(connection, name, &misfit).await.to_string();
-        anstream::eprintln!("warning: {}", printer::visible(&words));
-    }
+    warn_of_misfit(connection, &job).await;
     Ok(())
-}
-
-/// Says that the job is as it was to be. It may be told to run and yet have no pods: whoever resumes it wants to know why.
-fn unchanged(name: &str, phase: Option<Phase>, suspend: bool) -> String {
-    match (suspend, phase) {
-        (true, _) => format!("ppojob {name} was suspended before\n"),
-        (false, Some(Phase::Running)) => format!("ppojob {name} is not suspended: it runs\n"),
-        (false, phase) => {
-            let phase = phase.unwrap_or_default();
-            format!("ppojob {name} is not suspended ({phase:?}); `kubectl ppo why {name}` says what it waits for\n")
-        }
-    }
-}
-
-async fn wait(connection: &Connection, name: &str, suspend: bool, limit: Duration) -> Result<()> {
-    let (deadline, mut shown) = (Instant::now() + limit, String::new());
-    let mut answered = Instant::now();
-    loop {
-        let job = match read(connection, name).await? {
-            Ok(job) => job,
-            Err(away) => {
-                ride_out(away, answered, deadline)?;
-                sleep(pause(deadline)).await;
-                continue;
-            }
-        };
-        answered = Instant::now();
-        let state = match outcome(&job, suspend) {
-            Outcome::Reached(state) => return printer::print(&format!("{state}\n")),
-            Outcome::Impossible(why) => bail!("{name} {why}"),
-            Outcome::Waits(state) => state,
-        };
-        if state != shown {
-            printer::print(&format!("{state}\n"))?;
-            shown = state;
-        }
-        if Instant::now() >= deadline {
-            bail!(
-                "gave up after {} s: {name} {shown}. {}",
-                limit.as_secs_f64(),
-                cause(connection, name).await
-            );
-        }
-        sleep(pause(deadline)).await;
-    }
-}
-
-fn pause(deadline: Instant) -> Duration {
-    PAUSE.min(deadline.saturating_duration_since(Instant::now()))
-}
-
-/// The job; the inner error is of an API server that is away, and may be back at the next look.
-async fn read(connection: &Connection, name: &str) -> Result<Result<PpoJob>> {
-    let object = match connection.jobs().get(name).await {
-        Ok(object) => object,
-        Err(error) if is_not_found(&error) => bail!("{name} was deleted meanwhile"),
-        Err(error) => {
-            let is_lasting = is_lasting(&error);
-            let refused = job::request(connection, "get").refused(error);
-            return if is_lasting { Err(refused) } else { Ok(Err(refused)) };
-        }
-    };
-    match unreadable::decode(&object) {
-        Ok(job) => Ok(Ok(job)),
-        Err(misfit) => Err(unreadable::explained(connection, name, &misfit).await),
-    }
-}
-
-/// Goes on though the API server is `away`, which last `answered` then, unless that has lasted or the time to wait is over.
-fn ride_out(away: anyhow::Error, answered: Instant, deadline: Instant) -> Result<()> {
-    let (now, silent) = (Instant::now(), answered.elapsed());
-    if now < deadline && silent <= PATIENCE {
-        return Ok(());
-    }
-    Err(anyhow!(
-        "gave up: {away:#} (no other answer for {} s); what was asked for stays so, and `kubectl ppo status` says what came of it",
-        silent.as_secs()
-    ))
-}
-
-enum Outcome {
-    Reached(String),
-    Impossible(String),
-    Waits(String),
-}
-
-/// How far the job is on its way to Suspended or Running.
-fn outcome(job: &PpoJob, suspend: bool) -> Outcome {
-    if job.spec.run_policy.suspend != suspend {
-        let who = if suspend { "resumed" } else { "suspended" };
-        return Outcome::Impossible(format!("was {who} by somebody else meanwhile"));
-    }
-    let status = job.status.clone().unwrap_or_default();
-    if status.observed_generation < job.metadata.generation {
-        return Outcome::Waits("waits for the operator to see the change".into());
-    }
-    let ready = status.ready.clone().unwrap_or_else(|| "no".into());
-    let suspended = condition::get(&status.conditions, kind::SUSPENDED);
-    let is_over = suspended.is_some_and(|suspended| suspended.reason == SUSPENDED);
-    match (status.phase, suspend) {
-        (Some(Phase::Suspended), true) if is_over => Outcome::Reached("Suspended: its pods are gone".into()),
-        (Some(Phase::Running), false) => Outcome::Reached(format!("Running: {ready} pods ready")),
-        (Some(Phase::Succeeded), false) => Outcome::Reached("Succeeded".into()),
-        (Some(phase @ (Phase::Succeeded | Phase::Failed)), _) => {
-            Outcome::Impossible(format!("ended meanwhile: {phase:?}"))
-        }
-        (_, true) => Outcome::Waits("waits for its pods to save a checkpoint and stop".into()),
-        (Some(Phase::Queued), false) => Outcome::Waits("is Queued: it waits for quota".into()),
-        (Some(Phase::Scheduling), false) => Outcome::Waits("is Scheduling: its pods wait for nodes".into()),
-        (Some(phase), false) => Outcome::Waits(format!("is {phase:?}: {ready} pods ready")),
-        (None, false) => Outcome::Waits("waits for the operator".into()),
-    }
-}
-
-/// The first thing that holds the job up, for who waited in vain.
-async fn cause(connection: &Connection, name: &str) -> String {
-    let Ok(evidence) = situation::read(connection, name).await else {
-        return String::new();
-    };
-    let findings = explain(&evidence, Timestamp::now());
-    match findings.into_iter().find(|finding| finding.blocks) {
-        Some(finding) => format!("{} What helps: {}", finding.what, finding.fix),
-        None => format!("`kubectl ppo why {name}` says more"),
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::time::Duration;
 
-    use axum::http::StatusCode;
-    use axum::response::IntoResponse;
     use axum::routing::get;
     use axum::{Json, Router};
+    use ppo_crds::PpoJob;
+    use serde_json::json;
 
     use super::*;
 
-    /// A connection to a cluster whose job runs, and which answers the first request for it with this code.
-    async fn stumbling(code: StatusCode) -> Connection {
-        let requests = Arc::new(AtomicUsize::new(0));
-        let running = job(false, 1, json!({"phase": "Running", "observedGeneration": 1}));
-        let of_job = move || async move {
-            match requests.fetch_add(1, Ordering::SeqCst) {
-                0 => (code, "no").into_response(),
-                _ => Json(running).into_response(),
-            }
-        };
-        let router = Router::new().route("/apis/ppojob.dev/v1alpha1/namespaces/n/ppojobs/a", get(of_job));
-        Connection::served(router).await
-    }
-
-    #[tokio::test]
-    async fn waiting_goes_on_when_the_api_server_is_away_for_a_moment_and_ends_when_it_will_say_nothing_else() {
-        let waited = async |code: StatusCode, limit: Duration| {
-            let connection = stumbling(code).await;
-            wait(&connection, "a", false, limit)
-                .await
-                .map_err(|error| error.to_string())
-        };
-        let limit = Duration::from_secs(60);
-        assert_eq!(waited(StatusCode::INTERNAL_SERVER_ERROR, limit).await, Ok(()));
-        for (code, words) in [
-            (StatusCode::UNAUTHORIZED, "does not know you"),
-            (StatusCode::FORBIDDEN, "you may not get ppojobs"),
-            (StatusCode::NOT_FOUND, "a was deleted meanwhile"),
-        ] {
-            let said = waited(code, limit).await.unwrap_err();
-            assert!(said.contains(words), "{said}");
-        }
-        // Its time is over.
-        let said = waited(StatusCode::INTERNAL_SERVER_ERROR, Duration::ZERO)
-            .await
-            .unwrap_err();
-        assert!(
-            said.starts_with("gave up: ") && said.contains("refuses to get ppojobs"),
-            "{said}"
-        );
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn an_api_server_that_stays_away_is_not_waited_for_to_the_end() {
-        let (answered, deadline) = (Instant::now(), Instant::now() + 5 * PATIENCE);
-        tokio::time::advance(PATIENCE - Duration::from_secs(1)).await;
-        assert!(ride_out(anyhow!("no cluster answers"), answered, deadline).is_ok());
-        tokio::time::advance(Duration::from_secs(2)).await;
-        let said = ride_out(anyhow!("no cluster answers"), answered, deadline)
-            .unwrap_err()
-            .to_string();
-        assert!(
-            said.contains("no cluster answers (no other answer for 121 s)"),
-            "{said}"
-        );
-    }
-
-    fn job(suspend: bool, generation: i64, status: serde_json::Value) -> PpoJob {
+    /// A job of that spec, generation and status.
+    pub fn job(suspend: bool, generation: i64, status: serde_json::Value) -> PpoJob {
         serde_json::from_value(json!({
             "apiVersion": "ppojob.dev/v1alpha1", "kind": "PpoJob", "metadata": {"name": "a", "generation": generation},
             "spec": {"model": {"policy": {"path": "/m"}}, "prompts": {"source": {"path": "/p.jsonl"}},
@@ -277,13 +79,14 @@ mod tests {
     }
 
     fn args(discard_checkpoints: bool) -> SuspendArgs {
-        let job = ResumeArgs {
-            name: "a".into(),
+        let jobs = ResumeArgs {
+            name: Some("a".into()),
+            selector: None,
             wait: false,
             timeout: Duration::ZERO,
         };
         SuspendArgs {
-            job,
+            jobs,
             discard_checkpoints,
         }
     }
@@ -312,47 +115,6 @@ mod tests {
         assert_eq!(patches.load(Ordering::SeqCst), 1);
     }
 
-    #[test]
-    fn a_phase_of_before_the_change_does_not_count() {
-        let stale = job(true, 2, json!({"phase": "Suspended", "observedGeneration": 1}));
-        assert!(matches!(outcome(&stale, true), Outcome::Waits(state) if state.contains("operator")));
-        let suspended = |reason: &str| {
-            let condition = json!({"type": "Suspended", "status": "True", "reason": reason, "message": "",
-                                   "lastTransitionTime": "2026-01-01T00:00:00Z"});
-            job(
-                true,
-                2,
-                json!({"phase": "Suspended", "observedGeneration": 2, "conditions": [condition]}),
-            )
-        };
-        // Its actor saves a checkpoint.
-        let saves = outcome(&suspended("Suspending"), true);
-        assert!(matches!(saves, Outcome::Waits(state) if state.contains("save")));
-        assert!(matches!(outcome(&suspended("Suspended"), true), Outcome::Reached(_)));
-    }
-
-    #[test]
-    fn waiting_ends_when_the_job_does_or_somebody_else_decides_otherwise() {
-        let failed = job(false, 1, json!({"phase": "Failed", "observedGeneration": 1}));
-        assert!(matches!(outcome(&failed, false), Outcome::Impossible(_)));
-        let resumed = job(false, 3, json!({"phase": "Running", "observedGeneration": 3}));
-        assert!(matches!(outcome(&resumed, true), Outcome::Impossible(why) if why.contains("resumed")));
-    }
-
-    #[test]
-    fn who_resumes_a_job_that_is_not_suspended_is_told_where_to_look() {
-        let queued = unchanged("a", Some(Phase::Queued), false);
-        assert!(
-            queued.contains("not suspended (Queued)") && queued.contains("`kubectl ppo why a`"),
-            "{queued}"
-        );
-        assert!(unchanged("a", Some(Phase::Running), false).ends_with("it runs\n"));
-        assert_eq!(
-            unchanged("a", Some(Phase::Suspended), true),
-            "ppojob a was suspended before\n"
-        );
-    }
-
     #[tokio::test]
     async fn a_job_that_was_deleted_is_neither_suspended_nor_resumed() {
         let mut going = job(false, 1, json!({"phase": "Running"}));
@@ -362,15 +124,9 @@ mod tests {
             get(move || async move { Json(going) }),
         );
         let (connection, args) = (Connection::served(router).await, args(false));
-        for asked in [suspend(&connection, &args).await, resume(&connection, &args.job).await] {
+        for asked in [suspend(&connection, &args).await, resume(&connection, &args.jobs).await] {
             let error = asked.unwrap_err().to_string();
             assert!(error.contains("a was deleted"), "{error}");
         }
-    }
-
-    #[test]
-    fn a_resumed_job_says_what_it_waits_for() {
-        let queued = job(false, 2, json!({"phase": "Queued", "observedGeneration": 2}));
-        assert!(matches!(outcome(&queued, false), Outcome::Waits(state) if state.contains("quota")));
     }
 }

@@ -9,9 +9,10 @@ use ppo_crds::status::{PpoJobStatus, RoleStatus};
 use rand::Rng;
 use serde_json::json;
 
-use super::read::Subject;
+use super::error::Error;
+use super::subject::Subject;
+use super::taken;
 use super::write::Writer;
-use super::{Error, taken};
 use crate::context::{Context, FIELD_MANAGER};
 use crate::gang::Unapproved;
 use crate::plan::{Action, Target};
@@ -188,7 +189,10 @@ async fn delete(job: &Subject, target: &Target, context: &Context) -> Result<(),
         ..DeleteParams::background()
     };
     context.metrics.wrote("delete", target.kind.name());
-    let answer = api(job, target.kind, context).delete(&target.name, &params).await;
+    let answer = job
+        .api(target.kind, &context.client)
+        .delete(&target.name, &params)
+        .await;
     gone_is_fine(answer.map(drop)).map_err(Error::deleting(target.kind, &target.name))
 }
 
@@ -212,10 +216,6 @@ async fn delete_job(job: &Subject, context: &Context) -> Result<(), Error> {
 
 fn writer<'a>(job: &Subject, kind: Kind, context: &'a Context) -> Writer<'a> {
     Writer::of(&context.client, kind, &job.checked.key.namespace)
-}
-
-pub(super) fn api(job: &Subject, kind: Kind, context: &Context) -> Api<DynamicObject> {
-    Api::namespaced_with(context.client.clone(), &job.checked.key.namespace, &kind.resource())
 }
 
 fn gone_is_fine(answer: kube::Result<()>) -> kube::Result<()> {

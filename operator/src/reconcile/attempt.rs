@@ -7,7 +7,8 @@ use kube::runtime::controller::Action as Next;
 use ppo_crds::PpoJob;
 use tokio::time::timeout;
 
-use super::{Error, reconcile};
+use super::error::Error;
+use super::reconcile;
 use crate::context::Context;
 use crate::events;
 use crate::world::JobKey;

@@ -7,8 +7,9 @@ use ppo_crds::pod::token_name;
 use ppo_crds::spec::Role;
 use ppo_crds::status::Phase;
 
-use super::Error;
-use super::read::{Subject, controller};
+use super::error::Error;
+use super::owner::controller;
+use super::subject::Subject;
 use crate::context::Context;
 use crate::snapshot::Snapshot;
 use crate::world::Kind;

@@ -4,38 +4,27 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Node;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
-use kube::api::DynamicObject;
-use kube::core::DeserializeGuard;
-use kube::{Api, Resource, ResourceExt};
+use kube::core::{DeserializeGuard, error_boundary::InvalidObject};
+use kube::{Api, ResourceExt};
 use ppo_crds::PpoJob;
 use ppo_crds::pod::{annotation, pod_name};
 use ppo_crds::report::Reason;
 use ppo_crds::spec::Role;
-use ppo_crds::status::PpoJobStatus;
 
+use super::error::Error;
 use super::late::{expect_late_actors, expect_late_token};
-use super::{Error, unreadable};
+use super::owner::is_of;
+use super::subject::Subject;
 use crate::context::Context;
 use crate::contract::Contract;
+use crate::events;
 use crate::gang::{self, Gang};
-use crate::job::Job;
 use crate::plan::hangs_at;
 use crate::snapshot::Snapshot;
 use crate::world::{Children, JobKey, Kind, Life, PodView};
 
 /// The value of `runPolicy.managedBy` that means this operator.
 const OPERATOR: &str = "ppojob.dev/operator";
-
-/// A job to work on.
-pub struct Subject {
-    /// What it says, checked.
-    pub checked: Arc<Job>,
-    /// The object, as last observed.
-    pub object: PpoJob,
-    /// Its status.
-    pub status: PpoJobStatus,
-}
 
 /// The job, if it is this operator's to work on. One that cannot be read gets an event that says so: nothing else can be written of it.
 pub async fn job(object: &DeserializeGuard<PpoJob>, context: &Context) -> Option<Subject> {
@@ -46,7 +35,7 @@ pub async fn job(object: &DeserializeGuard<PpoJob>, context: &Context) -> Option
     let object = match &object.0 {
         Ok(object) => object,
         Err(invalid) => {
-            unreadable::tell(object, invalid, context).await;
+            tell_unreadable(object, invalid, context).await;
             return None;
         }
     };
@@ -65,6 +54,17 @@ pub async fn job(object: &DeserializeGuard<PpoJob>, context: &Context) -> Option
         status: object.status.clone().unwrap_or_default(),
         object: object.clone(),
     })
+}
+
+/// Logs that the job cannot be read, and writes an event that says so: nothing else can be written of it.
+async fn tell_unreadable(job: &DeserializeGuard<PpoJob>, invalid: &InvalidObject, context: &Context) {
+    let (key, error) = (JobKey::of(job), invalid.error.as_str());
+    // What they last said is no longer known to be so.
+    context.metrics.forget(&key);
+    if context.unreadable.is_news(job, error) {
+        tracing::error!(job = %key, error, "a PpoJob cannot be read: is a field of a pod template of another type?");
+        events::unreadable(job, error, context).await;
+    }
 }
 
 /// What is known of the job's world.
@@ -116,17 +116,6 @@ pub async fn snapshot(job: &Subject, context: &Context) -> Result<Snapshot, Erro
     expect_late_actors(job, &mut seen, context).await?;
     expect_late_token(job, &mut seen, context).await?;
     Ok(seen)
-}
-
-/// Whether an object is this job's: one of an earlier job of the name may not be gone yet. A claim of checkpoints outlives its job.
-fn is_of(job: &Job, kind: Kind, object: &DynamicObject) -> bool {
-    kind == Kind::PersistentVolumeClaim || controller(object).is_some_and(|owner| owner.uid == job.uid)
-}
-
-/// Who looks after an object.
-pub(super) fn controller(object: &impl Resource) -> Option<&OwnerReference> {
-    let mut owners = object.meta().owner_references.iter().flatten();
-    owners.find(|owner| owner.controller == Some(true))
 }
 
 /// The job's gang scheduler, of those that the cluster has.

@@ -10,8 +10,8 @@ use serde_json::{Value, json};
 
 use kube::runtime::controller::Action as Next;
 
-use super::Error;
-use super::read::Subject;
+use super::error::Error;
+use super::subject::Subject;
 use super::write::Writer;
 use crate::condition::Truth;
 use crate::context::{Context, FIELD_MANAGER};
@@ -132,10 +132,10 @@ fn urgent(status: &PpoJobStatus) -> Value {
 #[cfg(test)]
 mod tests {
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-    use ppo_crds::PpoJob;
 
     use super::*;
     use crate::condition;
+    use crate::smallest_job::smallest_job;
     use crate::world::Children;
 
     #[test]
@@ -154,12 +154,7 @@ mod tests {
 
     #[test]
     fn a_job_that_ends_because_a_pod_is_refused_has_ended_as_any_other_that_fails() {
-        let job = json!({
-            "apiVersion": "ppojob.dev/v1alpha1", "kind": "PpoJob", "metadata": {"name": "a", "namespace": "n", "uid": "1"},
-            "spec": {"model": {"policy": {"path": "/m"}}, "prompts": {"source": {"path": "/p.jsonl"}},
-                "algorithm": {"kl": {"coef": 0.0}}, "roles": {"reward": {"rules": [{"json": {}}]}}},
-        });
-        let job = Job::of(&serde_json::from_value::<PpoJob>(job).unwrap());
+        let job = smallest_job(&json!({}));
         let planned = json!({
             "phase": "Initializing", "attempt": 1, "gang": "none", "activeSince": "1970-01-01T00:00:00Z", "ready": "1/2",
             "roles": [{"name": "rollout", "attempt": 1, "desired": 1, "ready": 1}],

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use parking_lot::Mutex;
 
-use super::Error;
+use super::error::Error;
 use crate::gang::ATTENTION_SECONDS;
 use crate::world::JobKey;
 

@@ -5,9 +5,9 @@ use kube::{Resource, ResourceExt};
 use ppo_crds::PpoJob;
 use ppo_crds::pod::label;
 
-use super::Error;
-use super::apply::api;
-use super::read::{Subject, controller};
+use super::error::Error;
+use super::owner::controller;
+use super::subject::Subject;
 use crate::context::Context;
 use crate::events;
 use crate::job::Job;
@@ -59,7 +59,7 @@ pub(super) async fn settle(job: &Subject, kind: Kind, wanted: &DynamicObject, co
     let name = wanted.name_any();
     // By a list: no secret may be read.
     let named = ListParams::default().fields(&format!("metadata.name={name}"));
-    let existing = api(job, kind, context).list_metadata(&named).await;
+    let existing = job.api(kind, &context.client).list_metadata(&named).await;
     let existing = existing.map_err(Error::request(format!("reading {} {name}", kind.name()), None))?;
     let Some(existing) = existing.items.first() else {
         return Ok(());
@@ -92,7 +92,7 @@ async fn use_claim(job: &Subject, name: &str, context: &Context) -> Result<(), E
     let kind = Kind::PersistentVolumeClaim;
     // By a list: the right to get claims is not among the operator's.
     let named = ListParams::default().fields(&format!("metadata.name={name}"));
-    let claims = api(job, kind, context).list(&named).await;
+    let claims = job.api(kind, &context.client).list(&named).await;
     let claims = claims.map_err(Error::request(format!("reading {} {name}", kind.name()), None))?;
     let wrong = claims.items.iter().find_map(|claim| undersized(&job.checked, claim));
     context.expected.found(&job.checked.key, kind, name);
@@ -105,6 +105,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::smallest_job::smallest_object;
 
     fn object(metadata: Value) -> DynamicObject {
         serde_json::from_value(json!({"metadata": metadata})).unwrap()
@@ -112,12 +113,9 @@ mod tests {
 
     #[test]
     fn a_name_is_taken_by_the_jobs_own_by_an_earlier_jobs_or_by_somebody_elses() {
-        let job = json!({
-            "apiVersion": "ppojob.dev/v1alpha1", "kind": "PpoJob", "metadata": {"name": "a", "namespace": "n", "uid": "2"},
-            "spec": {"model": {"policy": {"path": "/m"}}, "prompts": {"source": {"path": "/p.jsonl"}},
-                "roles": {"reward": {"rules": [{"json": {}}]}}},
-        });
-        let job = Job::of(&serde_json::from_value(job).unwrap());
+        let mut job = smallest_object(&json!({}));
+        job.metadata.uid = Some("2".into());
+        let job = Job::of(&job);
         let labels = json!({"ppojob.dev/job": "a"});
         let wanted = object(json!({"name": "a-actor-0", "labels": labels}));
         let owned = |kind: &str, name: &str, uid: &str, labels: &Value| {

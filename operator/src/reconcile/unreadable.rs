@@ -3,12 +3,8 @@
 use std::collections::HashMap;
 
 use kube::ResourceExt;
-use kube::core::{DeserializeGuard, error_boundary::InvalidObject};
 use parking_lot::Mutex;
-use ppo_crds::PpoJob;
 
-use crate::context::Context;
-use crate::events;
 use crate::world::JobKey;
 
 /// What was last told of each job that cannot be decoded.
@@ -20,7 +16,7 @@ type Told = (Option<String>, Option<i64>, String);
 
 impl Unreadable {
     /// Notes what is wrong with a job; whether that is news.
-    fn is_news(&self, job: &impl ResourceExt, error: &str) -> bool {
+    pub(super) fn is_news(&self, job: &impl ResourceExt, error: &str) -> bool {
         let told = (job.uid(), job.meta().generation, error.to_owned());
         let before = self.0.lock().insert(JobKey::of(job), told.clone());
         before != Some(told)
@@ -32,34 +28,21 @@ impl Unreadable {
     }
 }
 
-/// Logs that the job cannot be read, and writes an event that says so: nothing else can be written of it.
-pub(super) async fn tell(job: &DeserializeGuard<PpoJob>, invalid: &InvalidObject, context: &Context) {
-    let (key, error) = (JobKey::of(job), invalid.error.as_str());
-    // What they last said is no longer known to be so.
-    context.metrics.forget(&key);
-    if context.unreadable.is_news(job, error) {
-        tracing::error!(job = %key, error, "a PpoJob cannot be read: is a field of a pod template of another type?");
-        events::unreadable(job, error, context).await;
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::smallest_job::smallest_object;
 
     #[test]
     fn the_same_error_of_the_same_generation_is_no_news() {
         let unreadable = Unreadable::default();
-        let job = |uid: &str, generation: i64| -> PpoJob {
-            serde_json::from_value(json!({
-                "apiVersion": "ppojob.dev/v1alpha1", "kind": "PpoJob",
-                "metadata": {"name": "a", "namespace": "n", "uid": uid, "generation": generation},
-                "spec": {"model": {"policy": {"path": "/m"}}, "prompts": {"source": {"path": "/p.jsonl"}},
-                    "roles": {"reward": {"rules": [{"json": {}}]}}},
-            }))
-            .unwrap()
+        let job = |uid: &str, generation: i64| {
+            let mut job = smallest_object(&json!({}));
+            job.metadata.uid = Some(uid.into());
+            job.metadata.generation = Some(generation);
+            job
         };
         for (uid, generation, error, is_news) in [
             ("1", 1, "integer", true),

@@ -9,8 +9,9 @@ use crate::gang::{Admission, SCHEDULER_SILENT, Silence};
 use crate::job::Job;
 use crate::ledger::Ledger;
 use crate::lifecycle::{Decision, Intent, ending, first_obstacle};
-use crate::plan::undersized_claim;
-use crate::snapshot::{Heard, Snapshot};
+use crate::plan::storage::undersized_claim;
+use crate::reports::Heard;
+use crate::snapshot::Snapshot;
 use crate::world::{Life, PodView};
 
 /// The conditions that the job has now; others stay as they were.
@@ -100,10 +101,9 @@ fn gang_scheduled(job: &Job, decision: &Decision, seen: &Snapshot, now: Timestam
 
 fn placed(job: &Job, seen: &Snapshot) -> Truth {
     let wanted: u32 = job.roles.iter().map(|role| seen.count(*role)).sum();
-    let placed = seen
-        .pods(job)
-        .filter(|pod| !matches!(pod.life, Life::Unscheduled))
-        .count();
+    // A pod that was scaled away stands for none of the others, though it holds a node until it is gone.
+    let has_node = |pod: &&PodView| pod.life != Life::Unscheduled && seen.wants(job, pod);
+    let placed = seen.pods(job).filter(has_node).count();
     if u32::try_from(placed).is_ok_and(|placed| placed >= wanted) {
         return Truth::yes("Scheduled", format!("all {wanted} pods have nodes"));
     }
@@ -196,9 +196,10 @@ mod tests {
 
     use super::*;
     use crate::gang::Gang;
+    use crate::smallest_job::smallest_job;
     use crate::status::status;
     use crate::status::tests::{decision, job};
-    use crate::world::{Children, Kind};
+    use crate::world::{Children, Kind, SeenPod};
 
     /// What an actor of that attempt said in 1970.
     fn heard(attempt: u32, seconds_since_progress: f64) -> Heard {
@@ -271,6 +272,41 @@ mod tests {
     }
 
     #[test]
+    fn an_engine_that_was_scaled_away_and_is_not_gone_does_not_count_for_a_pod_without_a_node() {
+        let pod = |role: &str, index: u32, node: Option<&str>| {
+            let pod = json!({
+                "metadata": {
+                    "name": format!("a-{role}-{index}"),
+                    "labels": {"ppojob.dev/role": role, "ppojob.dev/index": index.to_string()},
+                    "ownerReferences": [{"apiVersion": "ppojob.dev/v1alpha1", "kind": "PpoJob", "name": "a", "uid": "12345678-9",
+                        "controller": true}],
+                },
+                "spec": {"nodeName": node},
+                "status": {"phase": if node.is_some() { "Running" } else { "Pending" }},
+            });
+            let pod = PodView::of(&serde_json::from_value::<SeenPod>(pod).unwrap()).unwrap();
+            (pod.name.clone(), Arc::new(pod))
+        };
+        let look = |actors_node: Option<&str>| {
+            let engines = [0, 1].map(|index| pod("rollout", index, Some("one")));
+            let pods = engines.into_iter().chain([pod("actor", 0, actors_node)]).collect();
+            let children = Children {
+                pods,
+                ..Children::default()
+            };
+            let seen = Snapshot::plain(children, Gang::None, Timestamp::UNIX_EPOCH);
+            placed(&job(), &seen)
+        };
+        let waits = look(None);
+        assert!(!waits.holds);
+        assert!(
+            waits.message.starts_with("1 of 2 pods have nodes; a-actor-0: "),
+            "{waits:?}"
+        );
+        assert!(look(Some("two")).holds);
+    }
+
+    #[test]
     fn an_accepted_job_whose_model_goes_with_its_pod_or_may_not_fit_its_claim_is_told_so() {
         let claim = json!({"spec": {"resources": {"requests": {"storage": "1Gi"}}}});
         let kind = Kind::PersistentVolumeClaim;
@@ -278,14 +314,7 @@ mod tests {
         let mut children = Children::default();
         children.objects.insert((kind, "a-checkpoints".into()), Arc::new(claim));
         let seen = Snapshot::plain(children, Gang::None, Timestamp::UNIX_EPOCH);
-        let said = |checkpoint: Value| {
-            let object = json!({
-                "apiVersion": "ppojob.dev/v1alpha1", "kind": "PpoJob", "metadata": {"name": "a", "uid": "1"},
-                "spec": {"model": {"policy": {"path": "/m"}}, "prompts": {"source": {"path": "/p.jsonl"}},
-                    "roles": {"reward": {"rules": [{"json": {}}]}}, "checkpoint": checkpoint},
-            });
-            valid(&Job::of(&serde_json::from_value(object).unwrap()), &seen)
-        };
+        let said = |checkpoint: Value| valid(&smallest_job(&json!({"checkpoint": checkpoint})), &seen);
         assert!(said(json!({})).starts_with("the manifest can run; spec.checkpoint: "));
         assert_eq!(said(json!({"pvc": "kept"})), "the manifest can run");
         assert_eq!(said(json!({"volumeClaim": {"storage": "1Gi"}})), "the manifest can run");

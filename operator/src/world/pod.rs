@@ -8,7 +8,7 @@ use ppo_crds::pod::{WORKER_CONTAINER, annotation, label};
 use ppo_crds::report::Outcome;
 use ppo_crds::spec::Role;
 
-use super::SeenPod;
+use super::seen::SeenPod;
 
 /// A role's pod as last observed.
 #[derive(Clone, Debug, PartialEq)]

@@ -10,8 +10,9 @@ use serde_json::{Map, Value, json};
 
 use crate::tools::{complete, name, repository};
 
-const KUBERNETES: &str = "k8s.io/kubernetes@v1.36.3";
-const PROMETHEUS_OPERATOR: &str = "github.com/prometheus-operator/prometheus-operator@v0.93.0";
+/// Modules of `tests/cluster`, each with the package that it pins.
+const KUBERNETES: (&str, &str) = ("kubernetes", "k8s.io/kubernetes");
+const PROMETHEUS_OPERATOR: (&str, &str) = ("prometheus", "github.com/prometheus-operator/prometheus-operator");
 
 // Beside what is built: a static is never dropped, and a temporary folder would stay after every run.
 static FOLDER: LazyLock<PathBuf> = LazyLock::new(|| {
@@ -19,9 +20,9 @@ static FOLDER: LazyLock<PathBuf> = LazyLock::new(|| {
     // Of another version's definitions nothing may be left.
     let _ = fs::remove_dir_all(&folder);
     fs::create_dir_all(&folder).unwrap();
-    let openapi = module(KUBERNETES).join("api/openapi-spec/swagger.json");
+    let openapi = module(&pinned(KUBERNETES)).join("api/openapi-spec/swagger.json");
     kubernetes(&read_json(&openapi), &folder);
-    let monitoring = module(PROMETHEUS_OPERATOR).join("example/prometheus-operator-crd");
+    let monitoring = module(&pinned(PROMETHEUS_OPERATOR)).join("example/prometheus-operator-crd");
     for kind in ["podmonitors", "prometheusrules", "servicemonitors"] {
         definition(&monitoring.join(format!("monitoring.coreos.com_{kind}.yaml")), &folder);
     }
@@ -35,6 +36,18 @@ pub fn location() -> String {
         "{}/{{{{.ResourceKind}}}}-{{{{.Group}}}}-{{{{.ResourceAPIVersion}}}}.json",
         FOLDER.display()
     )
+}
+
+/// A Go package with the version that the tests run against.
+fn pinned((module, package): (&str, &str)) -> String {
+    let file = repository().join(format!("tests/cluster/{module}/go.mod"));
+    let text = fs::read_to_string(&file).unwrap();
+    let versions = text
+        .lines()
+        .filter_map(|line| line.trim().strip_prefix(&format!("{package} v"))?.split(' ').next());
+    let versions: Vec<&str> = versions.collect();
+    assert_eq!(versions.len(), 1, "{package} in {}: {versions:?}", file.display());
+    format!("{package}@v{}", versions[0])
 }
 
 /// The folder of a Go module, fetched when this machine has not got it.

@@ -77,6 +77,7 @@ fn every_reason_that_the_operator_gives_is_on_the_page() {
             "lifecycle/deadlines",
             "lifecycle/ending",
             "lifecycle/failures",
+            "lifecycle/obstacle",
             "lifecycle/restarts",
             "status",
             "status/conditions",

@@ -1,6 +1,6 @@
 //! The cluster that the tests of this process share, with our operator installed by Helm.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::Result;
 use ppo_tests::{Image, Options, RealCluster, lacking, skipped};
@@ -42,11 +42,7 @@ impl World {
     async fn start(options: Options) -> Result<Self> {
         let cluster = RealCluster::start_with(options).await?;
         let binaries = binaries();
-        for image in [
-            Image::operator(&binaries),
-            Image::worker(&binaries),
-            Image::busybox(Path::new("/bin/busybox")),
-        ] {
+        for image in [Image::operator(&binaries), Image::worker(&binaries), Image::busybox()] {
             cluster.load(&image).await?;
         }
         cluster.control_plane().install_monitoring_kinds().await?;

@@ -13,7 +13,7 @@ use ppo_crds::pod::env;
 use ppo_tests::Gpus;
 use serde_json::{Value, json};
 
-pub use self::process::{DEADLINE, Running, finish, finish_within, output, signal, wait_for, wait_within};
+pub use self::process::{DEADLINE, Running, finish, finish_within, kill, output, signal, wait_for, wait_within};
 
 pub fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()

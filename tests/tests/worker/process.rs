@@ -156,11 +156,13 @@ pub fn wait_within(deadline: Duration, what: &str, mut ready: impl FnMut() -> bo
 }
 
 pub fn signal(process: &Child, name: &str) {
-    assert!(
-        Command::new("kill")
-            .args([name, &process.id().to_string()])
-            .status()
-            .unwrap()
-            .success()
-    );
+    let sent = kill(&[name, &process.id().to_string()]).status();
+    assert!(sent.unwrap().success());
+}
+
+/// `kill` of bash: a machine need not have the program of that name.
+pub fn kill(words: &[&str]) -> Command {
+    let mut command = Command::new("bash");
+    command.args(["-c", "kill \"$@\"", "kill"]).args(words);
+    command
 }

@@ -14,13 +14,14 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, ensure};
-use serde::{Deserialize, Serialize};
 
-pub use self::manifest::{Inputs, OtherFormat, State, hash_share};
+pub use self::manifest::hash_share;
 use self::retention::Retention;
 pub use self::sums::{Files, files_below};
-use super::durable::sync_folder;
-use super::fence::{Alone, Fence, Owner, Watch};
+use super::fence::{Alone, Fence, Watch};
+use crate::durable::sync_folder;
+use crate::place::Owner;
+use crate::run_state::{State, Verified};
 use crate::stop::StopFlag;
 
 const WRITING: &str = ".writing-";
@@ -30,15 +31,6 @@ const DAMAGED: &str = ".damaged-";
 
 /// Before the name of a checkpoint that is kept no longer: it is none from then on, however long its files take to delete.
 const DELETING: &str = ".deleting-";
-
-/// A checkpoint whose files were all found intact.
-#[derive(Clone, Debug, Deserialize, Serialize, PartialEq)]
-pub struct Verified {
-    /// Its folder.
-    pub folder: PathBuf,
-    /// Its state.
-    pub state: State,
-}
 
 /// The checkpoints of a run.
 #[derive(Debug)]
@@ -213,7 +205,7 @@ impl Checkpoints {
     ///
     /// # Errors
     /// When there are checkpoints but none is good and intact; they stay where they are. When one cannot be read, or is of another
-    /// [format](OtherFormat): it may be whole. When a damaged one cannot be moved.
+    /// [format](crate::outcome::OtherFormat): it may be whole. When a damaged one cannot be moved.
     pub fn latest(&self, note: impl FnMut(&str)) -> anyhow::Result<Option<Verified>> {
         self.latest_by(|_| Ok(Files::default()), note)
     }

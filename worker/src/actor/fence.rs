@@ -11,10 +11,10 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
-use serde::{Deserialize, Serialize};
 
 pub use self::alone::Alone;
-use super::durable::write_durably_by;
+use crate::durable::write_durably_by;
+use crate::place::Owner;
 use crate::stop::StopFlag;
 
 const FILE: &str = "attempt.json";
@@ -31,15 +31,6 @@ pub struct Fence {
     is_taker: bool,
     /// Another process has kept the lock for too long, and is not waited for again while it does.
     without_lock: Arc<AtomicBool>,
-}
-
-/// Who may write.
-#[derive(Clone, Debug, Deserialize, Serialize, PartialEq, Eq)]
-pub struct Owner {
-    /// Tells a job from an earlier one of its name: a digest of its token.
-    pub run: String,
-    /// The role's attempt.
-    pub attempt: u32,
 }
 
 /// A newer attempt has taken over, or another job of the same folder.

@@ -8,7 +8,7 @@ use tch::Tensor;
 
 use crate::model::{Target, Weights};
 use crate::ranks::Ranks;
-use crate::ranks::shard::Shard;
+use crate::shard::Shard;
 
 /// A model's tensors as views of one buffer.
 #[derive(Debug)]

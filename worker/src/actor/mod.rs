@@ -14,10 +14,8 @@
 
 pub mod adamw;
 pub mod checkpoint;
-pub mod durable;
 pub mod fence;
 pub mod flat;
-pub mod follower;
 pub mod kept;
 pub mod learner;
 pub mod lesson;
@@ -27,11 +25,9 @@ pub mod optimizer_state;
 pub mod packing;
 pub mod parameters;
 pub mod pieces;
-pub mod pod;
 pub mod reducer;
 pub mod rows;
 pub mod schedule;
-pub mod siblings;
 pub mod update;
 
 use std::path::PathBuf;

@@ -12,7 +12,7 @@ use tch::Tensor;
 
 use crate::model::safetensors::visit_file;
 use crate::model::save::write_shard;
-use crate::ranks::shard::Shard;
+use crate::shard::Shard;
 
 /// A part of the flat tensors, [own] each, on any device.
 #[derive(Debug)]

@@ -16,7 +16,7 @@ use crate::model::Weights;
 use crate::model::marks::{Changed, Marks};
 use crate::native::optimizer::set_grad;
 use crate::ranks::Ranks;
-use crate::ranks::shard::Shard;
+use crate::shard::Shard;
 
 /// Flat parameters of one trained model.
 #[derive(Debug)]

@@ -11,8 +11,8 @@ use parking_lot::Mutex;
 use tch::{Device, Kind, Tensor};
 
 use crate::native::collective::{TakeGradient, on_gradient};
-use crate::ranks::shard::Shard;
 use crate::ranks::{Ranks, Sum};
+use crate::shard::Shard;
 
 /// Elements of a bucket: 32 MiB of float32, as much as hides a network's latency.
 pub const BUCKET: i64 = 8 << 20;

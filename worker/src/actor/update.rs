@@ -24,6 +24,7 @@ use super::pieces::slot_after;
 use super::rows::Rows;
 use super::{Actor, Critic, entropy_of};
 use crate::native::device::send;
+use crate::outcome::Diverged;
 use crate::ppo::aggregation::{Denominator, counts_padding};
 use crate::ppo::mask::{booleans, value_mask};
 use crate::ppo::policy_loss::{PolicyInput, entropy_bonus, kl_loss, policy_loss};
@@ -31,7 +32,6 @@ use crate::ppo::value_loss::{ValueInput, value_loss};
 use crate::ranks::Ranks;
 use crate::stages::Sample;
 use crate::telemetry::{Live, Stage};
-use crate::trainer::Diverged;
 
 /// The updates of one step.
 #[derive(Debug)]

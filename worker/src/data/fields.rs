@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use serde_json::{Map, Value};
 
+use super::json::describe;
 use super::label::Label;
 use super::messages;
 
@@ -117,22 +118,6 @@ fn check_messages(messages: &[Value]) -> Result<()> {
         bail!("the list of messages is empty");
     }
     Ok(())
-}
-
-/// What a value is, short enough for an error.
-pub fn describe(value: &Value) -> String {
-    let kind = match value {
-        Value::Null => return "null".to_owned(),
-        Value::Bool(truth) => return truth.to_string(),
-        Value::Number(number) => return format!("the number {number}"),
-        Value::String(_) => "the string",
-        Value::Array(_) => "the list",
-        Value::Object(_) => "the object",
-    };
-    let text = value.to_string();
-    let short: String = text.chars().take(60).collect();
-    let more = if short.len() < text.len() { ".." } else { "" };
-    format!("{kind} {short}{more}")
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use serde::Serialize;
 use serde_json::{Number, Value};
 
-use super::fields::describe;
+use super::json::describe;
 
 /// What a rule or a remote reward compares a response with: the row's own value, never null.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

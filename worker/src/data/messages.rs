@@ -3,7 +3,7 @@
 use anyhow::{Result, bail};
 use serde_json::Value;
 
-use super::fields::describe;
+use super::json::describe;
 
 /// Messages whose content is a text each, as the server makes them of a request: parts of text are joined by line feeds. Many templates
 /// read texts alone: Qwen3's writes nothing for a list of parts, Llama 3's the list itself.

@@ -6,12 +6,13 @@ use anyhow::Result;
 use proptest::prelude::*;
 use tch::{Device, Kind, Tensor};
 
-use super::changes::{Changes, Gaps};
-use super::decoder_shape::DecoderShape;
+use super::changes::Changes;
 use super::hash_runner;
 use super::request::{SamplingParams, TokenLogprob};
 use super::runner::{Chunk, Draw, Drawn, ForwardBatch, Runner};
 use crate::model::Weights;
+use crate::native::change::Gaps;
+use crate::native::decoder_shape::DecoderShape;
 
 pub mod reference;
 

@@ -18,7 +18,7 @@ use super::stats::Stats;
 use super::stop::Detokenize;
 use super::thread::{Command, Worker};
 use super::ticket::{Answer, Ticket, block_on};
-use crate::outcome::without_frames;
+use crate::native::message::without_frames;
 
 /// The usual [`pass_deadline`](EngineConfig::pass_deadline). The longest pass that we know of is a full one of a model of billions of
 /// parameters on a few cores of a CPU, and takes minutes; on a GPU one that captures a graph takes seconds. It is half of what a run may
@@ -124,7 +124,7 @@ type Timed = Box<dyn Fn(Waited) + Send + Sync>;
 /// Seen by the thread and by every handle.
 pub(super) struct Shared {
     stats: Mutex<Stats>,
-    /// Hears how long each token was waited for.
+    /// Hears how long tokens and samples were waited for.
     pub(super) timed: OnceLock<Timed>,
     failure: OnceLock<Arc<str>>,
     /// Since when the thread is at what it does now. None while it waits for something to do.
@@ -360,7 +360,8 @@ impl Engine {
         let _ = self.commands.send(Command::Sleep);
     }
 
-    /// From now on `told` hears, on the engine's thread, how long each token was waited for. Only the first that is given here.
+    /// From now on `told` hears, on the engine's thread, how long each token was waited for, and where a sample's time went once it has ended.
+    /// Only the first that is given here.
     pub fn time_tokens(&self, told: impl Fn(Waited) + Send + Sync + 'static) {
         self.shared.timed.get_or_init(|| Box::new(told));
     }

@@ -6,9 +6,9 @@
 pub mod blocks;
 mod cache_size;
 pub mod changes;
+mod clock;
 #[cfg(test)]
 pub(crate) mod conformance;
-pub mod decoder_shape;
 mod flat;
 mod found_weights;
 pub mod handle;
@@ -33,15 +33,16 @@ mod thread;
 pub mod ticket;
 pub mod torch_runner;
 
-pub use decoder_shape::DecoderShape;
 pub use handle::{Engine, EngineConfig, EngineError, PASS_DEADLINE, Pause};
 pub use policy::{PolicyEngine, start as start_engine};
 pub use refusal::Refusal;
 pub use request::{
-    Completion, Details, Event, FinishReason, News, Request, SamplingParams, TokenLogprob, TokenScore, Waited,
+    Completion, Details, Event, FinishReason, News, Request, SamplingParams, Spent, TokenLogprob, TokenScore, Waited,
 };
 pub use scheduler::Counters;
 pub use seed::sample_seed;
 pub use stats::Stats;
 pub use ticket::{Answer, Ticket};
 pub use torch_runner::Kernels;
+
+pub use crate::native::decoder_shape::DecoderShape;

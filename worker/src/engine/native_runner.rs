@@ -3,7 +3,6 @@
 use anyhow::{Context, Result, ensure};
 
 use super::changes::Changes;
-use super::decoder_shape::DecoderShape;
 use super::flat::flatten;
 use super::found_weights::find;
 use super::logprobs::detailed;
@@ -11,6 +10,7 @@ use super::places::{self, places};
 use super::runner::{ForwardBatch, Output, Runner};
 use super::sampler::given;
 use crate::model::MergedWeights;
+use crate::native::decoder_shape::DecoderShape;
 use crate::native::engine::Decoder;
 use crate::native::packed::PackedWeights;
 
@@ -43,11 +43,6 @@ impl NativeRunner {
         })
     }
 
-    /// Logits of the rows the last batch drew from, row-major `[rows, vocab]`.
-    pub fn logits(&self) -> Vec<f32> {
-        self.decoder.logits()
-    }
-
     /// `kept`, or memory for a set of weights.
     fn or_new(&self, kept: Option<PackedWeights>) -> Result<PackedWeights> {
         kept.map_or_else(|| PackedWeights::new(self.decoder.shape()), Ok)
@@ -73,15 +68,11 @@ impl Runner for NativeRunner {
         if batch.chunks.is_empty() {
             return Ok(Output::default());
         }
-        let vocab = self.decoder.shape().vocab;
-        let flat = flatten(batch, vocab, BLOCK_SIZE)?;
+        let flat = flatten(batch, self.decoder.shape().vocab, BLOCK_SIZE)?;
         let drawn = given(self.decoder.forward(weights, &flat)?);
-        let mut logits = None;
         detailed(batch, drawn, |row| {
-            // Copied out only when somebody asks.
-            let logits: &Vec<f32> = logits.get_or_insert_with(|| self.logits());
-            let row = logits.chunks_exact(vocab).nth(row);
-            Ok(row.context("the decoder gave too few rows of logits")?.to_vec())
+            let logits = self.decoder.logits(row);
+            logits.context("the decoder gave too few rows of logits")
         })
     }
 

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use anyhow::Result;
 use tch::{Device, Kind, Tensor};
 
-use super::changes::Change;
-use super::decoder_shape::DecoderShape;
 use crate::native::bytes::bytes_of;
+use crate::native::change::Change;
+use crate::native::decoder_shape::DecoderShape;
 use crate::native::packed::{Matrix, MatrixChange, PackedWeights, Vector};
 
 /// What a tensor becomes.

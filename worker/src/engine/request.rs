@@ -126,11 +126,29 @@ pub enum News {
     Withdrawn,
 }
 
-/// How long a sample waited for a token, until the engine had drawn it.
+/// How long a sample waited, until the engine had drawn what it waited for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Waited {
     /// For its first, since the request was handed in.
     First(Duration),
     /// For a further one, since the one before.
     Next(Duration),
+    /// For all of them: a stop condition or its length has ended it.
+    All(Spent),
+}
+
+/// Where the time of a sample went, from its request to its last token, and for how much (`FinishedRequestStats` in
+/// `vllm/v1/metrics/stats.py`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Spent {
+    /// Until the first pass began that computed some of it.
+    pub queued: Duration,
+    /// From then until its first token.
+    pub prefill: Duration,
+    /// From its first token to its last.
+    pub decode: Duration,
+    /// Tokens of its prompt.
+    pub prompt_tokens: usize,
+    /// Tokens of its response.
+    pub generation_tokens: usize,
 }

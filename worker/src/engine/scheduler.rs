@@ -162,6 +162,7 @@ impl Scheduler {
                 self.waiting.insert(rest.id(), rest);
             }
             lane.reserve(&mut self.blocks, length, &mut pass.copies);
+            pass.admitted.extend(lane.sequences().map(|sequence| sequence.id));
             self.scheduled
                 .push(put(&lane, tokens, &self.rules, &self.blocks, pass, budget));
             self.running.push(lane);

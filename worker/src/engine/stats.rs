@@ -11,6 +11,10 @@ pub struct Stats {
     pub waiting: usize,
     /// Share of the cache's blocks in use, 0 to 1.
     pub kv_cache_usage: f64,
+    /// The cache's blocks.
+    pub cache_blocks: usize,
+    /// Tokens that each of them holds.
+    pub block_size: usize,
     /// What the scheduler counted.
     pub counters: Counters,
     /// Forward passes.

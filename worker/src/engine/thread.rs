@@ -11,6 +11,7 @@ use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 use super::blocks::Blocks;
+use super::clock::Clock;
 use super::handle::{EngineConfig, EngineError, Pause, Shared};
 use super::request::{Completion, Event, News, Request, TokenLogprob, Waited};
 use super::runner::{Output, Runner};
@@ -63,9 +64,9 @@ enum Gate {
 struct Pending {
     samples: Vec<Option<Completion>>,
     missing: usize,
-    asked: Instant,
-    /// When each sample's newest token was drawn.
-    newest: Vec<Option<Instant>>,
+    prompt_tokens: usize,
+    /// Of each sample.
+    clocks: Vec<Clock>,
     reply: Reply<Vec<Completion>>,
     events: Option<Sender<Event>>,
     /// The request's place among `max_requests`; given back when this is dropped.
@@ -105,6 +106,13 @@ impl<R: Runner> Worker<R> {
             detokenize: config.detokenize,
         };
         let blocks = Blocks::new(runner.num_blocks(), runner.block_size());
+        let stats = Stats {
+            policy_version: config.policy_version,
+            cache_blocks: runner.num_blocks(),
+            block_size: runner.block_size(),
+            ..Stats::default()
+        };
+        shared.publish(stats);
         Self {
             scheduler: Scheduler::new(limits, rules, blocks),
             runner,
@@ -114,10 +122,7 @@ impl<R: Runner> Worker<R> {
             draining: Vec::new(),
             commands,
             shared,
-            stats: Stats {
-                policy_version: config.policy_version,
-                ..Stats::default()
-            },
+            stats,
         }
     }
 
@@ -179,8 +184,8 @@ impl<R: Runner> Worker<R> {
                         number,
                         Pending {
                             missing: samples.len(),
-                            asked,
-                            newest: vec![None; samples.len()],
+                            prompt_tokens: request.prompt.len(),
+                            clocks: vec![Clock::new(asked); samples.len()],
                             samples,
                             reply,
                             events,
@@ -299,6 +304,7 @@ impl<R: Runner> Worker<R> {
         }
         let expected: usize = pass.batch.chunks.iter().map(|chunk| chunk.draws.len()).sum();
         let began = Instant::now();
+        self.note_begun(&pass.admitted, began);
         let output = match self.compute(&pass) {
             Ok(output) if output.drawn.len() == expected => output,
             Ok(output) => {
@@ -324,6 +330,14 @@ impl<R: Runner> Worker<R> {
         Ok(())
     }
 
+    fn note_begun(&mut self, admitted: &[SequenceId], now: Instant) {
+        for id in admitted {
+            if let Some(pending) = self.pending.get_mut(&id.request) {
+                pending.clocks[id.sample].begin(now);
+            }
+        }
+    }
+
     fn compute(&mut self, pass: &Pass) -> anyhow::Result<Output> {
         for &(from, to) in &pass.copies {
             let copied = self.runner.copy_block(from, to);
@@ -343,19 +357,21 @@ impl<R: Runner> Worker<R> {
         abandoned.into_iter().for_each(|number| self.abort(number));
     }
 
-    /// Tells those who listen of their tokens, and how long each was waited for. A listener that is gone is noticed by its ticket.
+    /// Tells those who listen of their tokens, and how long they were waited for. A listener that is gone is noticed by its ticket.
     fn tell(&mut self, advances: Vec<Advance>) {
-        let timed = self.shared.timed.get().map(|told| (told, Instant::now()));
+        let (timed, now) = (self.shared.timed.get(), Instant::now());
         let mut unheard = Vec::new();
         for Advance { id, drawn, top, ended } in advances {
             let Some(pending) = self.pending.get_mut(&id.request) else {
                 continue;
             };
-            if let Some((told, now)) = timed {
-                told(match pending.newest[id.sample].replace(now) {
-                    None => Waited::First(now.saturating_duration_since(pending.asked)),
-                    Some(before) => Waited::Next(now.saturating_duration_since(before)),
-                });
+            let clock = &mut pending.clocks[id.sample];
+            let waited = clock.token(now);
+            if let Some(told) = timed {
+                told(waited);
+                if ended.is_some() {
+                    told(Waited::All(clock.spent(pending.prompt_tokens)));
+                }
             }
             let Some(events) = &pending.events else { continue };
             let drawn = TokenLogprob {

@@ -35,7 +35,6 @@ use self::steps::fused::{self, Fused};
 use self::steps::operators::Operators;
 use self::weights::Weights;
 use super::changes::Changes;
-use super::decoder_shape::DecoderShape;
 use super::flat::flatten;
 use super::logprobs::detailed;
 use super::runner::{ForwardBatch, Output, Runner};
@@ -43,6 +42,7 @@ use super::sampler::given;
 use crate::model::MergedWeights;
 use crate::native::batch::Batch;
 use crate::native::cuda::{self, Shim};
+use crate::native::decoder_shape::DecoderShape;
 use crate::native::device::{send, synchronize, synchronize_shared};
 
 /// Where and how large.

@@ -4,17 +4,15 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 use anyhow::{Context, Result};
 
+use crate::hub::templates::{CHAT_TEMPLATE, more_templates};
+use crate::tokenizer::Tokenizer;
+
 /// What transformers' `generate` and vLLM read: the ids that end a response, and how to draw by default.
 pub const GENERATION_CONFIG: &str = "generation_config.json";
-
-/// The chat template for all chats.
-pub const CHAT_TEMPLATE: &str = "chat_template.jinja";
-
-/// The folder of those that have a name (`CHAT_TEMPLATE_DIR` in transformers' `utils/hub.py`).
-pub const MORE_TEMPLATES: &str = "additional_chat_templates";
 
 const NAMES: [&str; 9] = [
     GENERATION_CONFIG,
@@ -31,7 +29,11 @@ const NAMES: [&str; 9] = [
 /// The generation and tokenizer files of a model's folder as they were when they were read: what is saved has the same ones, whatever
 /// became of the folder since.
 #[derive(Clone, Debug, Default)]
-pub struct Companions(BTreeMap<PathBuf, Vec<u8>>);
+pub struct Companions {
+    /// By their paths inside the folder.
+    files: BTreeMap<PathBuf, Vec<u8>>,
+    own_end: OnceLock<Option<u32>>,
+}
 
 impl Companions {
     /// Those that `folder` has.
@@ -50,40 +52,27 @@ impl Companions {
                 Err(error) => return Err(error).with_context(|| format!("cannot read {}", path.display())),
             }
         }
-        Ok(Self(files))
+        Ok(Self {
+            files,
+            own_end: OnceLock::new(),
+        })
     }
 
     /// Whether there is one of that name.
     pub(super) fn has(&self, name: &str) -> bool {
-        self.0.contains_key(Path::new(name))
+        self.files.contains_key(Path::new(name))
     }
 
     /// By their paths inside the folder.
     pub(super) fn files(&self) -> impl Iterator<Item = (&Path, &[u8])> {
-        self.0.iter().map(|(file, bytes)| (file.as_path(), &bytes[..]))
+        self.files.iter().map(|(file, bytes)| (file.as_path(), &bytes[..]))
     }
-}
 
-/// The files of a model's folder that hold chat templates with names, by their paths inside it.
-///
-/// # Errors
-/// When their folder is there and cannot be read, naming it.
-pub fn more_templates(folder: &Path) -> Result<Vec<PathBuf>> {
-    let place = folder.join(MORE_TEMPLATES);
-    let entries = match fs::read_dir(&place) {
-        Ok(entries) => entries,
-        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => return Ok(Vec::new()),
-        Err(error) => return Err(error).with_context(|| format!("cannot read {}", place.display())),
-    };
-    let mut files = Vec::new();
-    for entry in entries {
-        let entry = entry.with_context(|| format!("cannot read {}", place.display()))?;
-        let path = entry.path();
-        if path.extension().is_some_and(|kind| kind == "jinja") && path.is_file() {
-            files.push(Path::new(MORE_TEMPLATES).join(entry.file_name()));
-        }
+    /// The own end token of the tokenizer among them, which `folder` holds, too; None without one, or with one that is not read here. The files
+    /// never change, so it is loaded once, whatever the number of models that are saved.
+    pub(super) fn own_end(&self, folder: &Path) -> Option<u32> {
+        *self.own_end.get_or_init(|| Tokenizer::load(folder).ok()?.own_eos_id())
     }
-    Ok(files)
 }
 
 #[cfg(test)]
@@ -91,6 +80,7 @@ mod tests {
     use tch::Kind;
 
     use super::*;
+    use crate::hub::templates::MORE_TEMPLATES;
     use crate::model::save::save_with;
     use crate::model::{ModelConfig, Weights};
 
@@ -123,10 +113,12 @@ mod tests {
     }
 
     #[test]
-    fn a_file_where_templates_would_lie_is_no_error_and_no_template() {
-        let folder = tempfile::tempdir().unwrap();
-        assert!(more_templates(folder.path()).unwrap().is_empty());
-        fs::write(folder.path().join(MORE_TEMPLATES), "").unwrap();
-        assert!(more_templates(folder.path()).unwrap().is_empty());
+    fn the_tokenizer_is_loaded_for_the_first_of_the_models_that_are_saved_with_it() {
+        let tokenizer = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/tokenizer/chatml");
+        let companions = Companions::read(&tokenizer).unwrap();
+        assert_eq!(companions.own_end(&tokenizer), Some(2));
+        let nothing = tempfile::tempdir().unwrap();
+        assert_eq!(companions.own_end(nothing.path()), Some(2), "it is not loaded again");
+        assert_eq!(Companions::default().own_end(nothing.path()), None);
     }
 }

@@ -10,9 +10,9 @@ use serde_json::{Map, Value};
 use tch::Kind;
 
 use self::keys::Keys;
-use super::foreign;
 use super::rope::RopeScaling;
 use super::unread;
+use crate::hub::foreign;
 
 /// Most layers that are believed. A tensor's name is made for each before the weights are looked at, so a file that asks for
 /// more would cost memory by its word alone. The deepest models have some hundred.
@@ -476,6 +476,11 @@ mod tests {
                 "rope_parameters and rope_scaling say different things",
             ),
             (json!({"rope_scaling": {"type": "linear"}}), "rope_scaling.factor"),
+            (
+                json!({"rope_scaling": {"type": "linear", "factor": 0}}),
+                "rope_scaling.factor",
+            ),
+            (json!({"rope_theta": -1.0}), "rope_theta is -1.0"),
             (json!({"partial_rotary_factor": 0.5}), "partial_rotary_factor is 0.5"),
             (
                 json!({"rope_parameters": {"rope_theta": 1e6, "partial_rotary_factor": 0.5}}),

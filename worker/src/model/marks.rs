@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 use tch::{Device, Kind, Tensor};
 
 use crate::native::bytes::bytes_of;
-use crate::ranks::shard::Shard;
+use crate::shard::Shard;
 
 /// Numbers of one byte.
 const PER_BYTE: i64 = 8;

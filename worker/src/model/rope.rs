@@ -50,9 +50,9 @@ impl RopeScaling {
         };
         let theta = match inside("rope_theta") {
             None => 10_000.0,
-            Some(value) => value
-                .as_f64()
-                .with_context(|| format!("rope_theta is {value}: a number is needed"))?,
+            Some(value) => {
+                positive(value).with_context(|| format!("rope_theta is {value}: a number above 0 is needed"))?
+            }
         };
         if let Some(part) = inside("partial_rotary_factor").and_then(Value::as_f64)
             && part != 1.0
@@ -74,8 +74,8 @@ impl RopeScaling {
         let number = |name: &str| {
             parameters
                 .get(name)
-                .and_then(Value::as_f64)
-                .with_context(|| format!("{key}.{name} is missing or not a number"))
+                .and_then(positive)
+                .with_context(|| format!("{key}.{name} is missing or no number above 0"))
         };
         Ok(match kind.unwrap_or("default") {
             "default" => Self::None,
@@ -187,6 +187,11 @@ impl Rotation {
 pub fn frequency_tensor(scaling: RopeScaling, theta: f64, head_dim: i64, device: Device) -> Result<Tensor> {
     let frequencies = scaling.frequencies(theta, head_dim);
     Ok(Tensor::f_from_slice(&frequencies)?.f_to_device(device)?)
+}
+
+/// A number above 0: with any other, angles would not be numbers.
+fn positive(value: &Value) -> Option<f64> {
+    value.as_f64().filter(|number| *number > 0.0)
 }
 
 #[cfg(test)]

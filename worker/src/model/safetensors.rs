@@ -14,10 +14,9 @@ use safetensors::{Dtype, SafeTensors};
 use serde::Deserialize;
 use tch::{Device, Kind, Tensor};
 
-use super::foreign;
 use super::target::Target;
 use super::unread;
-use crate::hub::only_a_pointer;
+use crate::hub::{foreign, only_a_pointer};
 use crate::native::{device, mapped};
 
 /// Name of the single file.

@@ -14,7 +14,6 @@ use super::replace::{replace_folder, sync};
 use super::safetensors::{INDEX, shard_name};
 use super::shard_file;
 use crate::native::bytes::byte_length;
-use crate::tokenizer::Tokenizer;
 
 /// Shards are split above this size unless asked otherwise, bytes.
 pub const SHARD_BYTES: usize = 5_000_000_000;
@@ -69,7 +68,8 @@ fn write_folder(
         write_companion(folder, file, bytes)?;
     }
     if config.head == Head::LanguageModel && !companions.has(GENERATION_CONFIG) {
-        write_json(&folder.join(GENERATION_CONFIG), &generation_config(config, folder))?;
+        let made = generation_config(config, companions, folder);
+        write_json(&folder.join(GENERATION_CONFIG), &made)?;
     }
     write_weights(folder, weights, shard_bytes)
 }
@@ -87,17 +87,14 @@ fn write_companion(folder: &Path, file: &Path, bytes: &[u8]) -> Result<()> {
 /// Where the source had none: what transformers makes of a configuration, and marks as made (`GenerationConfig.from_model_config` in
 /// `generation/configuration_utils.py`). Of a configuration without an end token, as one for random weights may be, that of the tokenizer in
 /// `folder` is taken, with which the model was trained.
-fn generation_config(config: &ModelConfig, folder: &Path) -> Value {
+fn generation_config(config: &ModelConfig, companions: &Companions, folder: &Path) -> Value {
     let mut made = Map::from_iter([("_from_model_config".to_owned(), Value::Bool(true))]);
     for name in ["bos_token_id", "eos_token_id", "pad_token_id"] {
         let id = config.raw.get(name).filter(|id| !id.is_null());
         made.extend(id.map(|id| (name.to_owned(), id.clone())));
     }
     if !made.contains_key("eos_token_id") {
-        // A model may be saved without a tokenizer, or beside one that is not read here.
-        let tokenizers = Tokenizer::load(folder)
-            .ok()
-            .and_then(|tokenizer| tokenizer.own_eos_id());
+        let tokenizers = companions.own_end(folder);
         made.extend(tokenizers.map(|id| ("eos_token_id".to_owned(), Value::from(id))));
     }
     Value::Object(made)

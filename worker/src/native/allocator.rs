@@ -44,8 +44,8 @@ mod tests {
 
     use super::skip::skipped;
     use super::*;
-    use crate::engine::DecoderShape;
     use crate::engine::conformance::tiny;
+    use crate::native::decoder_shape::DecoderShape;
     use crate::native::packed::{Matrix, PackedWeights};
 
     const ALONE: &str = "PPO_TEST_ALLOCATOR_ALONE";

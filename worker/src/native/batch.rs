@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result, bail, ensure};
 
-use crate::engine::decoder_shape::DecoderShape;
+use super::decoder_shape::DecoderShape;
 
 /// Rows of one sequence in a [`Batch`].
 #[derive(Clone, Copy, Debug)]

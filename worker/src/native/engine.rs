@@ -11,11 +11,20 @@ use anyhow::{Context, Result, bail, ensure};
 use tch::Kind;
 
 use super::batch::{Batch, Chunk, Draw, Drawn, check_draw};
+use super::decoder_shape::DecoderShape;
 use super::packed::{PackedWeights, RawWeights};
-use crate::engine::decoder_shape::DecoderShape;
 
 /// Positions one block of the key/value cache holds.
 pub const BLOCK_SIZE: usize = 16;
+
+impl DecoderShape {
+    /// Bytes one block of the native runner's cache takes in all layers.
+    pub fn native_block_bytes(&self) -> usize {
+        let element = if self.kind == Kind::BFloat16 { 2 } else { 4 };
+        let row = self.head_dim + self.head_dim.next_multiple_of(16);
+        self.layers * self.kv_heads * row * BLOCK_SIZE * element
+    }
+}
 
 #[repr(C)]
 pub(super) struct RawShape {
@@ -119,7 +128,7 @@ unsafe extern "C" {
         size: usize,
     ) -> i32;
     fn decoder_copy_block(decoder: *mut RawDecoder, from: i32, to: i32);
-    fn decoder_logits(decoder: *const RawDecoder, out: *mut f32);
+    fn decoder_logits(decoder: *const RawDecoder, row: i32, out: *mut f32);
     fn decoder_sample(
         logits: *const f32,
         vocab: i32,
@@ -258,15 +267,13 @@ impl Decoder {
         Ok(drawn)
     }
 
-    /// Logits of the last forward, row-major `[logit rows, vocab]`.
-    pub fn logits(&self) -> Vec<f32> {
-        let mut out = vec![0.0; self.logit_rows * self.shape.vocab];
-        // SAFETY: the decoder writes as many rows as its last successful forward had, which `logit_rows` counts; 0 rows
-        // are not asked for.
-        if !out.is_empty() {
-            unsafe { decoder_logits(self.handle.as_ptr(), out.as_mut_ptr()) };
-        }
-        out
+    /// Logits of the last forward, `[vocab]`: those of its row of this number in [`Batch::logit_rows`], if there is one.
+    pub fn logits(&self, row: usize) -> Option<Vec<f32>> {
+        let number = i32::try_from(row).ok().filter(|_| row < self.logit_rows)?;
+        let mut out = vec![0.0; self.shape.vocab];
+        // SAFETY: the last successful forward had that row, and the decoder writes as many numbers as the vocabulary has.
+        unsafe { decoder_logits(self.handle.as_ptr(), number, out.as_mut_ptr()) };
+        Some(out)
     }
 
     /// Copies a block's keys and values in every layer; blocks outside the cache are refused.

@@ -20,6 +20,13 @@ pub(super) fn checked(error: *mut c_char) -> Result<()> {
     Err(anyhow!("libtorch: {}", message.lines().next().unwrap_or_default()))
 }
 
+/// Without the C++ functions that libtorch adds to its errors: dozens of lines of which none says what to do.
+pub fn without_frames(words: &str) -> String {
+    let is_frame = |line: &str| line.starts_with("Exception raised from ") || line.starts_with("frame #");
+    let lines: Vec<&str> = words.lines().filter(|line| !is_frame(line)).collect();
+    lines.join("\n").trim_end().to_owned()
+}
+
 /// What a function of ours answers to C++: null, or a message that [`free_message`] gets back.
 pub(super) fn answer(result: Result<()>) -> *mut c_char {
     let Err(error) = result else {

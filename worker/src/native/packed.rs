@@ -7,9 +7,9 @@ use std::ptr::NonNull;
 use anyhow::{Context, Result, anyhow, ensure};
 
 use super::allocator::keeps_memory;
+use super::change::Change;
+use super::decoder_shape::DecoderShape;
 use super::engine::{RawShape, text};
-use crate::engine::changes::Change;
-use crate::engine::decoder_shape::DecoderShape;
 
 /// A weight matrix of the decoder, rows are outputs.
 #[derive(Clone, Copy, Debug)]

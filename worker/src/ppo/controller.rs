@@ -11,7 +11,7 @@ use super::grid::Grid;
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct KlController {
     /// The coefficient of the next step: use it, then [`KlController::observe`]. A checkpoint keeps it
-    /// ([`State::kl_coefficient`](crate::actor::checkpoint::State::kl_coefficient)); how it moves is part of the run's configuration.
+    /// ([`State::kl_coefficient`](crate::run_state::State::kl_coefficient)); how it moves is part of the run's configuration.
     pub coef: f64,
     controller: run_config::KlController,
     profile: Profile,

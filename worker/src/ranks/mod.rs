@@ -2,7 +2,7 @@
 //! optimizer's state (ZeRO-2: Rajbhandari et al. 2020, arXiv 1910.02054, section 5).
 //!
 //! Rank 0 leads: it alone talks to other roles, keeps the records and says what comes next (`order`); the others follow
-//! (`crate::actor::follower`). Collectives are PyTorch's (c10d), each with a deadline; a rank that is lost ends the others with
+//! (`crate::run::follower`). Collectives are PyTorch's (c10d), each with a deadline; a rank that is lost ends the others with
 //! its name and last stage (`pulse`), also where its node vanished (`line`).
 
 pub mod deal;
@@ -11,7 +11,6 @@ mod link;
 mod meeting;
 pub mod order;
 mod pulse;
-pub mod shard;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,8 +24,8 @@ use tch::{Kind, Tensor};
 use self::link::Link;
 pub use self::meeting::{Meeting, Timing};
 use self::order::Order;
-use self::shard::Shard;
 use crate::native::collective::Pending;
+use crate::shard::Shard;
 use crate::stop::StopFlag;
 
 const GRADIENTS: &str = "a sum of gradients";

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use ppo_crds::report::Outcome;
 use serde::{Deserialize, Serialize};
 
-use crate::actor::checkpoint::Verified;
+use crate::run_state::Verified;
 
 /// What all ranks do next.
 #[derive(Clone, Debug, Deserialize, Serialize, PartialEq)]

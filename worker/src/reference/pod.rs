@@ -15,7 +15,7 @@ use crate::device::{self, DeviceArgs};
 use crate::manifest::Invalid;
 use crate::model::kind;
 use crate::place::Place;
-use crate::roles::ANSWERS_WITHIN;
+use crate::serving::limits::ANSWERS_WITHIN;
 use crate::serving::{self, Limits};
 
 /// Tokens of one request at the most: more than any piece of a step has. They are computed a pass at a time.

@@ -11,13 +11,12 @@ use axum::{Json, Router, middleware};
 use super::pod::SHORTER;
 use super::protocol::{LogprobsRequest, LogprobsResponse, PATH};
 use super::scorer::{Scorer, ScorerError};
-use crate::serving;
 use crate::serving::auth::{Door, authorize};
 use crate::serving::body::{self, Bodies};
 use crate::serving::error::ApiError;
 use crate::serving::fallback::in_words;
 use crate::serving::limits::Limits;
-use crate::telemetry::Exposition;
+use crate::telemetry::{self, Exposition};
 
 /// What every request sees. It starts without a model, so that probes are answered while one loads.
 #[derive(Clone)]
@@ -75,7 +74,7 @@ pub fn observed(service: &Service) -> Router {
 
 fn probes(service: &Service) -> Router {
     let shown = service.clone();
-    serving::probes(service.0.exposition.clone(), move || shown.scorer().map(drop))
+    telemetry::probes(service.0.exposition.clone(), move || shown.scorer().map(drop))
 }
 
 async fn logprobs(State(service): State<Service>, request: Request) -> Result<Json<LogprobsResponse>, ApiError> {

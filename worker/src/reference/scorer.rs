@@ -16,7 +16,7 @@ use crate::device;
 use crate::engine::FinishReason;
 use crate::model::Decoder;
 use crate::model::decoder::MOST_UNKNOWN;
-use crate::rollout::weights::digest::digest_of_model;
+use crate::model::digest::digest_of_model;
 use crate::stages::Sample;
 
 /// Requests that wait for the model; more are refused.

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::axis::Axis;
 use super::html::escape;
-use super::number::{percent, short};
+use super::number::{apart, percent, percent_apart, short};
 use super::series::{Point, Series};
 
 /// Points per line; more would not be seen and would make a long run's report heavy.
@@ -18,6 +18,8 @@ const LEFT: f64 = 54.0;
 const RIGHT: f64 = 12.0;
 const TOP: f64 = 10.0;
 const BOTTOM: f64 = 26.0;
+/// Characters of a tick's text that fit left of the plot.
+const WIDEST_TICK: usize = 8;
 
 /// One chart: up to four lines over steps on one scale.
 #[derive(Debug)]
@@ -153,9 +155,11 @@ impl Chart {
         let x = |step: f64| LEFT + across.share(step) * (WIDTH - LEFT - RIGHT);
         let y = |value: f64| HEIGHT - BOTTOM - up.share(value) * (HEIGHT - TOP - BOTTOM);
         let mut svg = String::new();
+        let step = up.ticks.windows(2).map(|pair| pair[1] - pair[0]).next();
         for tick in &up.ticks {
             let class = if *tick == 0.0 { "zero" } else { "grid" };
-            let (height, end, text) = (y(*tick), WIDTH - RIGHT, self.tick_text(*tick));
+            let text = self.tick_text(*tick, step.unwrap_or(f64::INFINITY));
+            let (height, end) = (y(*tick), WIDTH - RIGHT);
             // Writing to a string cannot fail.
             let _ = write!(
                 svg,
@@ -208,10 +212,21 @@ impl Chart {
         svg
     }
 
-    fn tick_text(&self, value: f64) -> String {
+    /// With the digits that tell it from the next tick, as far as there is room for them.
+    fn tick_text(&self, value: f64, step: f64) -> String {
         // 0.30000000000000004 is not a tick anyone asked for.
-        let value = (value * 1e12).round() / 1e12;
-        self.text(value)
+        let rounded = (value * 1e12).round() / 1e12;
+        let value = if rounded.is_finite() { rounded } else { value };
+        let text = if self.shares {
+            percent_apart(value, step)
+        } else {
+            apart(value, step)
+        };
+        if text.chars().count() <= WIDEST_TICK {
+            text
+        } else {
+            self.text(value)
+        }
     }
 }
 

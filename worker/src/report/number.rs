@@ -2,6 +2,11 @@
 
 /// Three significant digits with no more than needed: `0.413`, `12.5`, `12.3k`, `3e-6`, `1.2e15`.
 pub(super) fn short(value: f64) -> String {
+    apart(value, f64::INFINITY)
+}
+
+/// As [`short`], and with as many digits as tell it from a number that is `step` away: `25.85k`, `−120.02`.
+pub(super) fn apart(value: f64, step: f64) -> String {
     let size = value.abs();
     if !value.is_finite() {
         return if value.is_nan() {
@@ -12,32 +17,53 @@ pub(super) fn short(value: f64) -> String {
             "−∞".into()
         };
     }
+    let of_unit = |unit: f64, least: usize| trim(value / unit, decimals(least, step / unit));
     let text = match size {
         0.0 => "0".into(),
-        size if size >= 999_995_000_000.0 => scientific(value),
-        size if size >= 999_500_000.0 => trim(value / 1e9, 2) + "G",
-        size if size >= 999_500.0 => trim(value / 1e6, 2) + "M",
-        size if size >= 10_000.0 => trim(value / 1e3, 1) + "k",
-        size if size >= 100.0 => trim(value, 0),
-        size if size >= 10.0 => trim(value, 1),
-        size if size >= 1.0 => trim(value, 2),
-        size if size >= 0.001 => trim(value, (2.0 - size.log10().floor()) as usize),
-        _ => scientific(value),
+        size if size >= 999_995_000_000.0 => scientific(value, step),
+        size if size >= 999_500_000.0 => of_unit(1e9, 2) + "G",
+        size if size >= 999_500.0 => of_unit(1e6, 2) + "M",
+        size if size >= 10_000.0 => of_unit(1e3, 1) + "k",
+        size if size >= 100.0 => of_unit(1.0, 0),
+        size if size >= 10.0 => of_unit(1.0, 1),
+        size if size >= 1.0 => of_unit(1.0, 2),
+        size if size >= 0.001 => of_unit(1.0, (2.0 - size.log10().floor()) as usize),
+        _ => scientific(value, step),
     };
     text.replace('-', "−").replace("e−", "e-")
 }
 
 /// A share as `34 %`, with a decimal below ten.
 pub(super) fn percent(share: f64) -> String {
-    match 100.0 * share {
-        value if !value.is_finite() => short(value),
-        value if value != 0.0 && value.abs() < 9.95 => format!("{value:.1} %"),
-        value => format!("{value:.0} %"),
-    }
+    percent_apart(share, f64::INFINITY)
 }
 
-fn scientific(value: f64) -> String {
-    let text = format!("{value:.2e}");
+/// As [`percent`], and with as many decimals as tell it from a share that is `step` away: `97.5 %`.
+pub(super) fn percent_apart(share: f64, step: f64) -> String {
+    let value = 100.0 * share;
+    if !value.is_finite() {
+        return short(value);
+    }
+    if value == 0.0 {
+        return "0 %".into();
+    }
+    let decimals = decimals(usize::from(value.abs() < 9.95), 100.0 * step);
+    format!("{value:.decimals$} %")
+}
+
+/// Decimals of which the last one counts a step whole, `least` of them at the least. An endless step asks for no more.
+fn decimals(least: usize, step: f64) -> usize {
+    const MOST: usize = 9;
+    let is_whole = |decimals: &usize| {
+        let scaled = step * 10f64.powi(*decimals as i32);
+        (scaled - scaled.round()).abs() < 1e-3 * scaled
+    };
+    (least..=MOST).find(is_whole).unwrap_or(least)
+}
+
+fn scientific(value: f64, step: f64) -> String {
+    let decimals = decimals(2, step / 10f64.powf(value.abs().log10().floor()));
+    let text = format!("{value:.decimals$e}");
     let (digits, exponent) = text.split_once('e').unwrap_or((&text, "0"));
     format!("{}e{exponent}", digits.trim_end_matches('0').trim_end_matches('.'))
 }
@@ -77,6 +103,30 @@ mod tests {
         for (value, text) in cases {
             assert_eq!(short(value), text);
         }
+    }
+
+    #[test]
+    fn numbers_beside_each_other_are_told_apart() {
+        let cases = [
+            (25_850.0, 50.0, "25.85k"),
+            (26_000.0, 50.0, "26k"),
+            (-120.02, 0.02, "−120.02"),
+            (511.2, 0.2, "511.2"),
+            (1024.0, 1.0, "1024"),
+            (2.0005e-4, 5e-8, "2.0005e-4"),
+            (1_000_250_000.0, 250_000.0, "1.00025G"),
+            // What is short enough stays as it is.
+            (0.975, 0.005, "0.975"),
+            (12_500.0, 2500.0, "12.5k"),
+            (0.3, 0.05 + 1e-12, "0.3"),
+            (5.0, 0.0, "5"),
+        ];
+        for (value, step, text) in cases {
+            assert_eq!(apart(value, step), text);
+        }
+        let shares = [(0.97, 0.005), (0.975, 0.005), (0.05, 0.025), (0.0, 0.025), (0.4, 0.2)];
+        let texts = shares.map(|(share, step)| percent_apart(share, step));
+        assert_eq!(texts, ["97.0 %", "97.5 %", "5.0 %", "0 %", "40 %"]);
     }
 
     #[test]

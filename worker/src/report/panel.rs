@@ -137,17 +137,21 @@ fn response_length(run: &Run) -> Option<Chart> {
     lines(run, "Response length", &lengths)
 }
 
+/// Of more than four sources the first ones by name: a chart has no more colours.
 fn reward_sources(run: &Run) -> Option<Chart> {
+    const MOST: usize = 4;
     let names: BTreeSet<&String> = run.steps.iter().flat_map(|report| report.extra.keys()).collect();
-    let sources: Vec<Series> = names
-        .into_iter()
-        .filter_map(|name| Some(Series::dense(reward_source(name)?, run.extra(name))))
-        .take(4)
-        .collect();
+    let names = names.into_iter();
+    let sources: Vec<(&str, &String)> = names.filter_map(|name| Some((reward_source(name)?, name))).collect();
+    let count = sources.len();
+    let lines = sources.into_iter().take(MOST);
+    let lines = lines.map(|(source, name)| Series::dense(source, run.extra(name)));
     // One source alone is the score again.
-    (sources.len() > 1)
-        .then(|| Chart::new("Score by source", sources))
-        .flatten()
+    let chart = Chart::new("Score by source", lines.collect()).filter(|_| count > 1)?;
+    Some(match count > MOST {
+        true => chart.note(format!("{MOST} of {count} sources; metrics.jsonl has all")),
+        false => chart,
+    })
 }
 
 /// Drawn only where samples are older than the policy.

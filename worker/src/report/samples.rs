@@ -11,6 +11,8 @@ use crate::telemetry::{SampleRecord, each_line};
 
 /// Tokens in the page; a report should open at once, so of a long run some steps and samples are left out.
 const MOST_TOKENS: usize = 150_000;
+/// Bytes of a page that a token's text and numbers take, about.
+const TOKEN_BYTES: usize = 40;
 
 /// One step's samples.
 #[derive(Debug, Serialize)]
@@ -35,6 +37,10 @@ struct Sample<'a> {
 struct Weight {
     step: u64,
     #[serde(default)]
+    prompt: String,
+    #[serde(default)]
+    response: String,
+    #[serde(default)]
     tokens: Vec<IgnoredAny>,
 }
 
@@ -45,9 +51,9 @@ struct Line {
     sample: SampleRecord,
 }
 
-/// What a sample takes of a page, in tokens: its own, and about eight for its prompt and the rest.
-fn weight(tokens: usize) -> usize {
-    tokens + 8
+/// What a sample takes of a page, in tokens: its own, as many as its texts are as large as, and about eight for the rest.
+fn weight(tokens: usize, prompt: &str, response: &str) -> usize {
+    tokens + (prompt.len() + response.len()) / TOKEN_BYTES + 8
 }
 
 /// The samples of a file by step, as many as a page holds, and how many lines could not be read.
@@ -62,8 +68,9 @@ pub(super) fn read(path: &Path) -> Result<(BTreeMap<u64, Vec<SampleRecord>>, usi
 /// file may be larger than the memory.
 fn read_up_to(most: usize, path: &Path) -> Result<(BTreeMap<u64, Vec<SampleRecord>>, usize)> {
     let mut all: BTreeMap<u64, usize> = BTreeMap::new();
-    let unreadable = each_line(path, |line: Weight| {
-        *all.entry(line.step).or_default() += weight(line.tokens.len());
+    // What cannot be weighed cannot be shown: it is counted below.
+    each_line(path, |line: Weight| {
+        *all.entry(line.step).or_default() += weight(line.tokens.len(), &line.prompt, &line.response);
     })?;
     let every = all.values().sum::<usize>().div_ceil(most).max(1);
     let last = all.len().saturating_sub(1);
@@ -75,12 +82,13 @@ fn read_up_to(most: usize, path: &Path) -> Result<(BTreeMap<u64, Vec<SampleRecor
     let room = most / chosen.len().max(1);
     let mut samples: BTreeMap<u64, Vec<SampleRecord>> = BTreeMap::new();
     let mut taken: BTreeMap<u64, usize> = BTreeMap::new();
-    each_line(path, |line: Line| {
+    let unreadable = each_line(path, |line: Line| {
         if !chosen.contains(&line.step) {
             return;
         }
         let taken = taken.entry(line.step).or_default();
-        *taken += weight(line.sample.tokens.len());
+        let sample = &line.sample;
+        *taken += weight(sample.tokens.len(), &sample.prompt, &sample.response);
         let kept = samples.entry(line.step).or_default();
         if kept.is_empty() || *taken <= room {
             kept.push(line.sample);
@@ -172,10 +180,37 @@ mod tests {
     }
 
     #[test]
+    fn long_prompts_take_room_too() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let mut lines = BufWriter::new(file.as_file());
+        let prompt = "x".repeat(100 * TOKEN_BYTES);
+        for step in 1..=300 {
+            writeln!(lines, "{}", serde_json::json!({"step": step, "prompt": prompt})).unwrap();
+        }
+        lines.flush().unwrap();
+        let (kept, _) = read_up_to(MOST, file.path()).unwrap();
+        assert!(kept.len() > 30 && kept.len() <= MOST / 100 + 1, "{}", kept.len());
+    }
+
+    #[test]
+    fn a_line_that_is_no_sample_is_counted_though_it_names_its_step() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let lines = [
+            r#"{"step": 1, "label": 5}"#,
+            r#"{"step": 1, "label": "5"}"#,
+            "torn",
+            r#"{"step": 1, "tokens": 7}"#,
+        ];
+        std::fs::write(file.path(), lines.join("\n")).unwrap();
+        let (kept, unreadable) = read_up_to(MOST, file.path()).unwrap();
+        assert_eq!((kept[&1].len(), unreadable), (1, 3));
+    }
+
+    #[test]
     fn steps_share_the_room_equally_and_each_has_a_sample() {
         // The steps that are chosen are heavier than the others.
         let kept = shown(5, 20, |step, _| if step % 4 == 1 { 292 } else { 2 });
-        let total: usize = kept.values().flatten().map(|tokens| weight(*tokens)).sum();
+        let total: usize = kept.values().flatten().map(|tokens| weight(*tokens, "", "")).sum();
         assert!(total <= MOST, "{total}");
         assert!(kept[&1].len() > 1 && kept[&1].len() == kept[&5].len(), "{kept:?}");
         assert_eq!(

@@ -249,6 +249,61 @@ fn torn_lines_and_broken_numbers_are_named_and_skipped() {
 }
 
 #[test]
+fn a_line_of_huge_numbers_is_told_as_it_stands() {
+    let folder = folder(2);
+    let path = folder.path().join("metrics.jsonl");
+    let most = u64::MAX;
+    let huge = format!("{{\"step\": {most}, \"samples\": {most}, \"step_seconds\": 1e300, \"kl\": 1e300}}\n");
+    std::fs::write(&path, std::fs::read_to_string(&path).unwrap() + &huge).unwrap();
+    let html = html(folder.path());
+    assert!(html.contains(&format!("<strong>{most}</strong>")));
+    assert!(html.contains(">5e299</text>") && !html.contains(">∞</text>"));
+}
+
+#[test]
+fn ticks_of_an_axis_are_told_apart() {
+    let folder = folder(0);
+    let lines = (1..=40).map(|step| {
+        let mut report = report(step, 40);
+        let share = step as f64 / 40.0;
+        report.set(Metric::GenerationTokensPerSecond, 25_860.0 + 150.0 * share);
+        report.set(Metric::PolicyLoss, -120.0 - 0.1 * share);
+        report.set(Metric::ClipFraction, 0.97 + 0.015 * share);
+        line(&report)
+    });
+    std::fs::write(folder.path().join("metrics.jsonl"), lines.collect::<String>()).unwrap();
+    let html = html(folder.path());
+    for title in ["Throughput", "Policy loss", "Clip fraction"] {
+        let chart = html.split(&format!("<h3>{title}")).nth(1).unwrap();
+        let chart = chart.split("</figure>").next().unwrap();
+        let texts = chart.split("text-anchor=\"end\">").skip(1);
+        let mut texts: Vec<&str> = texts.map(|rest| rest.split('<').next().unwrap()).collect();
+        let count = texts.len();
+        texts.sort_unstable();
+        texts.dedup();
+        assert!(count > 3 && texts.len() == count, "{title}: {texts:?} of {count}");
+    }
+}
+
+#[test]
+fn of_many_sources_of_the_reward_it_says_how_many_are_drawn() {
+    let page = |sources: u64| {
+        let folder = folder(0);
+        let mut report = report(1, 1);
+        report.extra = (1..=sources)
+            .map(|number| (format!("reward/regex{number}"), 0.5))
+            .collect();
+        report.extra.insert("reward/regex1/further".into(), 1.0);
+        std::fs::write(folder.path().join("metrics.jsonl"), line(&report)).unwrap();
+        html(folder.path())
+    };
+    assert!(!page(1).contains("<h3>Score by source"));
+    let four = page(4);
+    assert!(four.contains("<h3>Score by source") && !four.contains("sources; metrics.jsonl"));
+    assert!(page(6).contains("4 of 6 sources; metrics.jsonl has all"));
+}
+
+#[test]
 fn a_metric_that_was_never_reported_has_no_chart() {
     let folder = folder(5);
     let html = html(folder.path());

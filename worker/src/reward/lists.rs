@@ -9,7 +9,7 @@ use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
 use crate::data::{Label, describe};
-use crate::rollout::values::bounded;
+use crate::serving::values::bounded;
 
 /// Samples that a request may have.
 pub(super) const MOST_SAMPLES: usize = 4096;
@@ -140,7 +140,7 @@ mod tests {
             let error = read(request).unwrap_err();
             assert!(error.contains("at most 4096 samples in one request"), "{error}");
         }
-        let nested = json!({"query": ["x"], "labels": [vec![0; crate::rollout::values::MOST_VALUES]]});
+        let nested = json!({"query": ["x"], "labels": [vec![0; crate::serving::values::MOST_VALUES]]});
         let error = read(nested).unwrap_err();
         assert!(error.contains("hold at most 131072 values each"), "{error}");
     }

@@ -10,8 +10,8 @@ use super::model::{ModelReward, SequenceScorer};
 use crate::device;
 use crate::hub::resolve_location;
 use crate::model::budget::PASS_TOKENS;
+use crate::model::digest::digest_of_model;
 use crate::model::{RewardModel, kind, named};
-use crate::rollout::weights::digest::digest_of_model;
 use crate::tokenizer::Tokenizer;
 
 /// The field that names it.

@@ -10,14 +10,14 @@ use super::alike::Alike;
 use super::held::Held;
 use super::longest::TooLong;
 use super::remote::{RemoteOptions, RemoteReward};
+use super::role::Reward;
 use super::rule::Rule;
 use super::sample::ScoredSample;
 use crate::data::Label;
 use crate::native::threads::blocking;
-use crate::roles::Reward;
-use crate::rollout::encode::Encoding;
 use crate::serving::room::Room;
 use crate::telemetry::Live;
+use crate::tokenizer::Encoding;
 
 /// Scores of samples, in their order.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -12,9 +12,8 @@ use super::reading::Reader;
 use super::sample::ScoredSample;
 use crate::model::budget::batches;
 use crate::native::threads::blocking;
-use crate::rollout::encode::Encoding;
 use crate::telemetry::Live;
-use crate::tokenizer::Tokenizer;
+use crate::tokenizer::{Encoding, Tokenizer};
 
 /// A model that gives one number to each token sequence.
 pub trait SequenceScorer: Send {

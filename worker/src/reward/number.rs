@@ -36,20 +36,29 @@ pub(super) struct Number {
     pub value: f64,
     /// Sign and digits, where it is written as a whole number: beyond 2^53 a float stands for several of them.
     whole: Option<String>,
+    /// Whether it is left to the reader to divide: `84/2`, but not `2 1/2`.
+    is_quotient: bool,
 }
 
 impl Number {
     /// None for one that no float can hold.
-    fn of(value: f64, whole: Option<String>) -> Option<Self> {
-        value.is_finite().then_some(Self { value, whole })
+    fn of(value: f64, whole: Option<String>, is_quotient: bool) -> Option<Self> {
+        let number = Self {
+            value,
+            whole,
+            is_quotient,
+        };
+        value.is_finite().then_some(number)
     }
 
-    /// Whether they differ by `tolerance` at most.
-    pub fn is_within(&self, tolerance: f64, other: &Self) -> bool {
-        match (&self.whole, &other.whole) {
+    /// Whether it differs by `tolerance` at most from that of the label. Where the label is a whole number `84/2` is none: a policy that is
+    /// rewarded for it learns to copy the question.
+    pub fn is_within(&self, tolerance: f64, label: &Self) -> bool {
+        match (&self.whole, &label.whole) {
+            (None, Some(_)) if self.is_quotient => false,
             // Two that are not the same differ by 1 at least.
             (Some(one), Some(other)) if tolerance < 1.0 => one == other,
-            _ => (self.value - other.value).abs() <= tolerance,
+            _ => (self.value - label.value).abs() <= tolerance,
         }
     }
 }
@@ -71,14 +80,17 @@ pub(super) fn last_number(text: &str) -> Option<Number> {
     let part = |in_braces: &str, digit: &str| number(in_braces).or_else(|| number(digit));
     // Rounded once, as 4/3 is.
     let mixed = |whole: f64, over: f64, under: f64| (whole * under + over) / under;
-    let mut digits = None;
+    let (mut digits, mut is_quotient) = (None, false);
     let value = if let Some(top) = found.name("top") {
         let top = top.as_str();
         // The stop of a sentence, or of `Rs.`, is no decimal point.
         let stops = top.starts_with('.') && before.ends_with(|last: char| last.is_alphanumeric() || last == '.');
         let top = if stops { &top[1..] } else { top };
         match found.name("bottom") {
-            Some(_) => parse(top)? / number("bottom")?,
+            Some(_) => {
+                is_quotient = true;
+                parse(top)? / number("bottom")?
+            }
             None => {
                 digits = whole_digits(top);
                 parse(top)?
@@ -88,18 +100,20 @@ pub(super) fn last_number(text: &str) -> Option<Number> {
         match (number("above")?, number("below")?) {
             (over, under) if over < under => mixed(whole, over, under),
             // Two numbers beside each other.
-            (over, under) => return Number::of(over / under, None),
+            (over, under) => return Number::of(over / under, None, true),
         }
     } else {
         let (over, under) = (part("over", "over_digit")?, part("under", "under_digit")?);
-        mixed(number("whole").unwrap_or(0.0), over, under)
+        let whole = number("whole");
+        is_quotient = whole.is_none();
+        mixed(whole.unwrap_or(0.0), over, under)
     };
     let value = if is_negative { -value } else { value };
     let signed = |digits: &str| match is_negative && !digits.is_empty() {
         true => format!("-{digits}"),
         false => digits.to_owned(),
     };
-    Number::of(value, digits.map(signed))
+    Number::of(value, digits.map(signed), is_quotient)
 }
 
 /// The digits of a magnitude without idle zeros, none of 0; None where it has decimals or an exponent.

@@ -16,16 +16,14 @@ use super::protocol::{ScoreRequest, ScoreResponse};
 use super::question::samples;
 use super::sample::ScoredSample;
 use crate::native::threads::blocking;
-use crate::rollout::encode::Encoding;
-use crate::serving;
 use crate::serving::auth::{Door, authorize};
 use crate::serving::body::{self, Bodies};
 use crate::serving::error::ApiError;
 use crate::serving::fallback::in_words;
 use crate::serving::limits::Limits;
 use crate::serving::room::Room;
-use crate::telemetry::Exposition;
-use crate::tokenizer::Tokenizer;
+use crate::telemetry::{self, Exposition};
+use crate::tokenizer::{Encoding, Tokenizer};
 
 /// What every request sees. It starts unready, so that probes are answered while a model loads.
 #[derive(Clone)]
@@ -100,7 +98,7 @@ pub fn observed(service: &Service) -> Router {
 
 fn probes(service: &Service) -> Router {
     let shown = service.clone();
-    serving::probes(service.0.exposition.clone(), move || shown.get().map(drop))
+    telemetry::probes(service.0.exposition.clone(), move || shown.get().map(drop))
 }
 
 async fn score(State(service): State<Service>, request: Request) -> Result<Json<ScoreResponse>, ApiError> {

@@ -12,19 +12,19 @@ use ppo_crds::pod::port;
 use ppo_crds::run_config::{Reward as RewardConfig, RewardModel};
 use ppo_crds::spec::Role;
 
-use super::RewardSource;
 use super::lists::MOST_SAMPLES;
 use super::router::{self, Service};
+use super::{Reward, RewardSource};
 use crate::device::DeviceArgs;
 use crate::hub::resolve_location;
 use crate::manifest::{Invalid, Manifest};
 use crate::model::named;
 use crate::place::Place;
-use crate::roles::{ANSWERS_WITHIN, Reward};
 use crate::serving;
 use crate::serving::Limits;
 use crate::serving::access::AccessArgs;
 use crate::serving::auth::Door;
+use crate::serving::limits::ANSWERS_WITHIN;
 use crate::tokenizer::Tokenizer;
 
 /// Where a manifest is served when nothing else is said: OpenRLHF's port, this machine only.

@@ -9,10 +9,11 @@ use reqwest::{Body, Method, RequestBuilder};
 use serde::de::{DeserializeOwned, IgnoredAny};
 use serde::{Deserialize, Serialize};
 
-use super::{CallError, Caller, Member, Publication};
+use super::Publication;
 use crate::engine::sampler::is_greedy;
 use crate::engine::{Completion, FinishReason, Request};
 use crate::http_client::{innermost, refusal};
+use crate::pods::{CallError, Caller, Member};
 use crate::rollout::weights::LoadedWeights;
 use crate::rollout::weights::attempt::PolicyVersion;
 use crate::vllm::transfer::{Init, Transfer, WorldSize};

@@ -11,18 +11,17 @@ use ppo_crds::spec::Role;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::{CallError, Caller, Member, Members, SameModel};
+use super::SameModel;
 use crate::backoff::backoff;
 use crate::manifest::Invalid;
+use crate::pods::{CallError, Caller, Member, Members};
+use crate::serving::limits::ANSWERS_WITHIN;
 use crate::stop::StopFlag;
 use crate::telemetry::Live;
 
 /// For a question from when it has failed: pods may have to start.
 const DEADLINE: Duration = Duration::from_secs(1800);
-/// For one answer of a pod, which takes no longer and says then what would help. The pod has other questions before it
-/// ([`AHEAD`]): this is for all of them. One whose node is lost is noticed sooner, since the connection probes it.
-pub const ANSWERS_WITHIN: Duration = Duration::from_secs(1800);
-/// For one answer, with what its way takes.
+/// For one answer, with what its way takes. One of a pod whose node is lost is not waited for so long, since the connection probes it.
 const ONE_ANSWER: Duration = ANSWERS_WITHIN.saturating_add(Duration::from_secs(30));
 /// The first wait between two tries lies between 0 and this; it doubles up to [`LONGEST_PAUSE`].
 const FIRST_PAUSE: Duration = Duration::from_millis(500);

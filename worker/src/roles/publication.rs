@@ -337,7 +337,7 @@ mod tests {
         assert!(publication.is_held());
         let delta = || {
             let places = vec![("w".to_owned(), 0..0)];
-            let own = crate::ranks::shard::Shard::of(0, 1, 0);
+            let own = crate::shard::Shard::of(0, 1, 0);
             let marks = crate::model::marks::Marks::new(own, 1, tch::Device::Cpu).unwrap();
             let changed = crate::model::marks::Changed { marks, places };
             let mut halves = weights(1.0);

@@ -10,15 +10,11 @@ use axum::{Json, Router, middleware};
 use serde::Deserialize;
 
 use super::publication::Publication;
+use crate::rollout::actor::{INFO, WEIGHTS};
 use crate::rollout::weights::LoadedWeights;
 use crate::serving::auth::{Door, authorize};
 use crate::serving::error::ApiError;
 use crate::serving::query::Query;
-
-/// Which version is published.
-pub const INFO: &str = "/weight_info";
-/// The tensors of a version.
-pub const WEIGHTS: &str = "/weights";
 
 /// Query of [`WEIGHTS`].
 #[derive(Debug, Deserialize)]
@@ -61,4 +57,30 @@ async fn weights(
 
 fn changing() -> ApiError {
     ApiError::unavailable("the weights are changing: ask again when the next version is published")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pods::{Caller, Member, Members};
+    use crate::rollout::actor::Actor;
+    use crate::rollout::weights::attempt::PolicyVersion;
+
+    #[tokio::test]
+    async fn an_actor_that_refuses_its_weights_is_told_with_its_own_words() {
+        let member = Member::serving("math-actor-0", router(Publication::new(2), "token")).await;
+        let actor = Actor::new(Members::Fixed(vec![member]), Caller::new("token".into()).unwrap());
+        let policy = PolicyVersion {
+            attempt: Some(1),
+            version: 3,
+        };
+        let Err(refused) = actor.weights(policy).await else {
+            panic!("weights of another attempt were given");
+        };
+        let words = refused.to_string();
+        assert!(
+            words.starts_with("actor math-actor-0 (") && words.contains("weights are of another attempt"),
+            "{words}"
+        );
+    }
 }

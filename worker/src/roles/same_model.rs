@@ -54,8 +54,9 @@ mod tests {
 
     use super::*;
     use crate::manifest::Invalid;
+    use crate::pods::{Caller, Member, Members};
     use crate::reference::protocol::{LogprobsResponse, PATH};
-    use crate::roles::{Caller, Member, Members, Pool};
+    use crate::roles::Pool;
     use crate::stop::StopFlag;
     use crate::telemetry::Live;
 

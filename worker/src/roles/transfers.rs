@@ -14,8 +14,9 @@ use parking_lot::Mutex;
 use tch::{Device, Kind, Tensor};
 use tokio::task::{JoinHandle, spawn_blocking};
 
-use super::{CallError, Endpoint, Publication};
+use super::{Endpoint, Publication};
 use crate::native::nccl::{Nccl, UniqueId};
+use crate::pods::CallError;
 use crate::vllm::transfer::{self, Init, InitInfo, JOIN, Transfer, UpdateInfo};
 
 /// For an engine to say that it has joined: somewhat more than it takes at most.
@@ -291,7 +292,7 @@ mod tests {
 
     use super::*;
     use crate::model::Weights;
-    use crate::roles::{Caller, Member};
+    use crate::pods::{Caller, Member};
 
     fn member() -> Member {
         Member {

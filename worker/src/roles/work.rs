@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
-use super::CallError;
 use crate::engine::{Completion, Request};
+use crate::pods::CallError;
 
 /// Requests that any engine may take. Each is answered once, by whoever answers first: a request is a pure function of its
 /// seeds, so it does not matter who.

@@ -12,14 +12,14 @@ use ppo_crds::pod::{env, port};
 use ppo_crds::run_config::Location;
 use ppo_crds::spec::{DType, Engine, Role};
 
+use super::actor::Actor;
 use super::settings::{ModelSettings, Settings, VllmSettings};
 use crate::device::DeviceArgs;
 use crate::manifest::Invalid;
 use crate::place::{ready_deadline, run_config};
-use crate::roles::{Actor, Caller, Members};
+use crate::pods::{Caller, Members};
 use crate::serving::access::AccessArgs;
-use crate::serving::limits::Limits;
-use crate::trainer::GENERATION_DEADLINE;
+use crate::serving::limits::{GENERATION_DEADLINE, Limits};
 
 /// Arguments of `ppo-worker rollout`.
 #[derive(Clone, Debug, Args)]
@@ -147,7 +147,7 @@ impl RolloutArgs {
             open_metrics: self.open_metrics,
             model,
             limits: Limits {
-                samples: self.max_queued_samples,
+                samples: self.max_queued_samples.max(1),
                 logprobs: self.max_logprobs,
                 body_bytes: self.max_body_bytes,
                 shorter_body: "send fewer prompts at once, or raise --max-body-bytes",
@@ -262,6 +262,8 @@ mod tests {
         assert_eq!(local.limits.logprobs, 20);
         let many = settings(&["--model", "some/model", "--max-logprobs", "100"]).unwrap();
         assert_eq!(many.limits.logprobs, 100);
+        let none = settings(&["--model", "some/model", "--max-queued-samples", "0"]).unwrap();
+        assert_eq!(none.limits.samples, 1, "a server that answers nobody is none");
         let named = settings(&["--model", "/m", "--host", "localhost"]).unwrap();
         assert_eq!(named.address, local.address);
         let open = ["--model", "/m", "--host", "0.0.0.0"];

@@ -17,7 +17,7 @@ use crate::serving::query::Query;
 pub struct PauseQuery {
     #[serde(default = "abort")]
     mode: String,
-    /// What vLLM had before it had `mode`, and takes still: true is `wait`, whatever the mode.
+    /// What vLLM had before it had `mode` (0.32 passes it over): true is `wait`, whatever the mode.
     #[serde(default)]
     wait_for_inflight_requests: String,
 }

@@ -6,9 +6,9 @@ use std::time::Duration;
 use axum::body::Bytes;
 use futures::Stream;
 
+use super::actor::Actor;
 use super::weights::attempt::PolicyVersion;
 use crate::backoff::spread;
-use crate::roles::Actor;
 use crate::serving::error::ApiError;
 
 /// Between two looks at what the actor has published, [spread]: engines that lost it together do not all come back at once.

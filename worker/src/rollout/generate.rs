@@ -67,7 +67,7 @@ pub async fn answer(
     let began = Instant::now();
     let running = submit(service, model, &job, None)?;
     let completions = complete(running, service.limits.request_timeout).await?;
-    service.metrics.answered(began.elapsed());
+    service.metrics.answered(began.elapsed(), &job.requests);
     let room = service.listing.enter(job.listed).await?;
     let is_short = is_short(&job, &completions);
     let service = service.clone();

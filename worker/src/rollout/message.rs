@@ -4,8 +4,8 @@ use std::cell::Cell;
 
 use serde_json::{Map, Value, json};
 
-use super::values::{self, MOST_VALUES};
 use crate::serving::error::ApiError;
+use crate::serving::values::{self, MOST_VALUES};
 
 /// Kinds of parts that are text, each with the field that holds it.
 const TEXTS: &[(&str, &str)] = &[

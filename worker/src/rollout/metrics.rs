@@ -8,7 +8,7 @@ use axum::http::header;
 use axum::response::{IntoResponse, Response};
 
 use super::service::Service;
-use crate::engine::{Engine, Waited};
+use crate::engine::{Engine, Request, Waited};
 use crate::serving::error::ApiError;
 use crate::telemetry::{Exposition, RequestTimes};
 
@@ -33,18 +33,23 @@ impl Metrics {
         })
     }
 
-    /// A request was answered in full.
-    pub fn answered(&self, took: Duration) {
+    /// A request was answered in full, with samples of each of its `prompts`.
+    pub fn answered(&self, took: Duration, prompts: &[Request]) {
         self.requests.end_to_end(took);
+        for prompt in prompts {
+            self.requests
+                .asked_for(prompt.seeds.len(), prompt.params.max_new_tokens);
+        }
     }
 
-    /// Times every token that the engine draws from now on, streamed or not, as vLLM does (`IterationStats.update_from_output` in
+    /// Times every token and sample that the engine draws from now on, streamed or not, as vLLM does (`IterationStats.update_from_output` in
     /// `vllm/v1/metrics/stats.py`).
     pub fn time_tokens(&self, engine: &Engine) {
         let requests = self.requests.clone();
         engine.time_tokens(move |waited| match waited {
             Waited::First(took) => requests.first_token(took),
             Waited::Next(took) => requests.next_token(took),
+            Waited::All(spent) => requests.ended(spent),
         });
     }
 

@@ -4,6 +4,7 @@
 //! [`auth`](crate::serving::auth)) -> [`body`](crate::serving::body) (bytes to [`protocol`]) -> [`job`]
 //! (everything checked, token ids only) -> the engine -> [`choice`] (text, log-probabilities) -> [`response`] or [`stream`].
 
+pub mod actor;
 pub mod args;
 pub mod chat;
 pub mod choice;
@@ -37,7 +38,6 @@ pub mod stream;
 pub mod text;
 pub mod truncate;
 pub mod updates;
-pub mod values;
 pub mod weights;
 
 pub use args::RolloutArgs;

@@ -11,9 +11,8 @@ use serde_json::Value;
 use super::given::Given;
 use super::prompt::Prompt;
 use super::truncate::Side;
-use super::values;
-use crate::data::describe;
 use crate::serving::limits::MOST_STOPS;
+use crate::serving::values;
 
 /// A request of `/v1/completions` or `/v1/chat/completions`; `/tokenize` reads the fields of both that make a prompt.
 #[derive(Debug, Default, Deserialize)]
@@ -116,9 +115,15 @@ pub struct GenerateRequest {
     /// Completions: begin with the prompt; with `max_tokens` 0 that is all.
     pub echo: Option<bool>,
 
+    /// Which request goes first; here it is first come, first served.
+    #[serde(deserialize_with = "values::whole")]
+    pub priority: Option<i64>,
+
     // Known, and refused where they would change the answer.
     /// Text after the completion.
     pub suffix: Given,
+    /// Keeps prompts apart that a cache of prefixes would share; here none outlives a request.
+    pub cache_salt: Option<String>,
     /// Draw more than are returned.
     #[serde(deserialize_with = "values::whole")]
     pub best_of: Option<usize>,
@@ -312,11 +317,6 @@ impl<'de> Deserialize<'de> for Logprobs {
         }
         deserializer.deserialize_any(Either)
     }
-}
-
-/// The error for a field that may have several forms.
-pub fn wrong<E: serde::de::Error>(field: &str, value: &Value, wanted: &str) -> E {
-    E::custom(format!("{field} is {}, want {wanted}", describe(value)))
 }
 
 /// What a stream tells beside text.

@@ -93,6 +93,11 @@ const NOT_NEUTRAL: &[Refused] = &[
         "every sample is returned: ask for n",
     ),
     (
+        "cache_salt",
+        |it| it.cache_salt.as_deref() == Some(""),
+        "is empty: give a text, or leave it out",
+    ),
+    (
         "presence_penalty",
         |it| other_than(it.presence_penalty, 0.0),
         "penalties are not supported",
@@ -261,6 +266,7 @@ mod tests {
             ("bad_words", json!(["a"]), json!([])),
             ("allowed_token_ids", json!([]), json!(null)),
             ("suffix", json!("a"), json!("")),
+            ("cache_salt", json!(""), json!("a")),
             ("logit_bias", json!({"5": 1}), json!({})),
         ] {
             assert_eq!(checked(name, wrong), Err(Some(Cow::Borrowed(name))));

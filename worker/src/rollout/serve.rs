@@ -13,13 +13,13 @@ use super::follow::follow;
 use super::model::Model;
 use super::router;
 use super::service::Service;
-use super::settings::Settings;
+use super::settings::{Settings, VllmSettings};
 use crate::engine::{Engine, Pause};
 use crate::hub::check_path;
 use crate::native::threads::blocking;
+use crate::serving;
 use crate::serving::limits::Limits;
 use crate::serving::listen;
-use crate::{serving, vllm};
 
 /// Time to hand back what did not finish within the grace period.
 const HAND_BACK: Duration = Duration::from_secs(3);
@@ -28,11 +28,11 @@ const LAST_PASS: Duration = Duration::from_secs(2);
 /// How often the engine is asked whether it lives.
 const HEARTBEAT: Duration = Duration::from_millis(250);
 
-/// Serves until SIGTERM or Ctrl-C, then finishes or hands back what is in flight.
+/// Serves until SIGTERM or Ctrl-C, then finishes or hands back what is in flight. Where the engine is vLLM, its `door` serves instead.
 ///
 /// # Errors
-/// When the model cannot be loaded, an address is taken, or the engine failed.
-pub fn main(args: RolloutArgs) -> Result<()> {
+/// Those of `door`; when the model cannot be loaded, an address is taken, or the engine failed.
+pub fn main(args: RolloutArgs, door: impl FnOnce(Settings, VllmSettings) -> Result<()>) -> Result<()> {
     let device = args.device();
     let settings = args.settings()?;
     if let (Ok(job), Ok(index), Ok(attempt)) = (
@@ -43,7 +43,7 @@ pub fn main(args: RolloutArgs) -> Result<()> {
         tracing::info!("rollout {index} of job {job}, attempt {attempt}");
     }
     if let Some(vllm) = settings.vllm.clone() {
-        return vllm::main(settings, vllm);
+        return door(settings, vllm);
     }
     device.settle("the engine")?;
     // Said before there is an address that nothing would be served at.

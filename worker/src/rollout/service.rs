@@ -5,7 +5,6 @@ use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex as SyncMutex;
 
-use super::encode::Encoding;
 use super::inflight::InFlight;
 use super::listing::Listing;
 use super::metrics::Metrics;
@@ -18,6 +17,7 @@ use crate::serving::auth::Door;
 use crate::serving::body::Bodies;
 use crate::serving::error::ApiError;
 use crate::serving::limits::Limits;
+use crate::tokenizer::Encoding;
 
 /// A server's state; clones are the same one.
 #[derive(Clone)]

@@ -8,8 +8,8 @@ use ppo_crds::RunConfig;
 use ppo_crds::run_config::{Location, Rollout};
 use ppo_crds::spec::{DType, Engine, Role};
 
+use super::actor::Actor;
 use crate::pace;
-use crate::roles::Actor;
 use crate::serving::limits::Limits;
 
 /// The name under which a job's policy is served, as the operator starts vLLM with.

@@ -134,7 +134,7 @@ impl Pieces {
             self.send(index)?;
         }
         if self.unfinished == 0 {
-            self.service.metrics.answered(self.began.elapsed());
+            self.service.metrics.answered(self.began.elapsed(), &self.job.requests);
             if self.job.shown.usage {
                 let tokens = self.choices.iter().map(Choice::tokens).sum();
                 let mut answer = self.piece()?;

@@ -13,8 +13,8 @@ pub struct Text {
     given: usize,
     /// Bytes before the newest token's.
     before: usize,
-    /// Bytes before the newest token's that are held back; None: nothing is, not even the newest token's text.
-    hold: Option<usize>,
+    /// Bytes at the end that are held back while tokens follow: all but one of the longest stop string's.
+    hold: usize,
     characters: usize,
 }
 
@@ -24,13 +24,13 @@ impl Text {
     /// # Errors
     /// When the tokenizer's decoder refuses the prompt.
     pub fn new(tokenizer: &Tokenizer, prompt: &[u32], skip_special: bool, stops: &[String]) -> Result<Self> {
-        let longest = stops.iter().map(String::len).max();
+        let longest = stops.iter().map(String::len).max().unwrap_or(0);
         Ok(Self {
             stream: TextStream::after(tokenizer, prompt, skip_special)?,
             text: String::new(),
             given: 0,
             before: 0,
-            hold: longest.map(|longest| longest.saturating_sub(1)),
+            hold: longest.saturating_sub(1),
             characters: 0,
         })
     }
@@ -52,13 +52,15 @@ impl Text {
         self.characters
     }
 
-    /// Takes what is left of the stream when no token follows.
+    /// Takes what is left of the stream when no token follows, without the character that no token completes: vLLM leaves it out too, where
+    /// the tokenizer would write U+FFFD.
     ///
     /// # Errors
     /// When the tokenizer's decoder refuses it.
     pub fn end(&mut self, tokenizer: &Tokenizer) -> Result<()> {
-        self.text += &self.stream.finish(tokenizer)?;
-        self.hold = None;
+        let rest = self.stream.finish(tokenizer)?;
+        self.text += rest.trim_end_matches(char::REPLACEMENT_CHARACTER);
+        self.hold = 0;
         Ok(())
     }
 
@@ -75,13 +77,10 @@ impl Text {
         Some(stop)
     }
 
-    /// The text that is certain and was not given out before.
+    /// The text that is certain and was not given out before, where the newest token does not end the response or what it ends with is
+    /// [cut](Self::cut).
     pub fn take(&mut self) -> String {
-        // Whether the newest token ends the response is heard after it.
-        let end = self
-            .hold
-            .map_or(self.text.len(), |hold| self.before.saturating_sub(hold));
-        let end = self.text.floor_char_boundary(end);
+        let end = self.text.floor_char_boundary(self.text.len().saturating_sub(self.hold));
         let fresh = self.text.get(self.given..end).unwrap_or_default().to_owned();
         self.given = self.given.max(end);
         fresh
@@ -94,10 +93,14 @@ mod tests {
 
     use super::*;
 
+    fn tokenizer(family: &str) -> Tokenizer {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/tokenizer");
+        Tokenizer::load(&folder.join(family)).unwrap()
+    }
+
     /// What is left of "What", which two tokens are, and why it ended there.
     fn cut(stops: &[&str], include: bool) -> (String, Option<String>) {
-        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/tokenizer/chatml");
-        let tokenizer = Tokenizer::load(&folder).unwrap();
+        let tokenizer = tokenizer("chatml");
         let stops: Vec<String> = stops.iter().map(|stop| (*stop).to_owned()).collect();
         let mut text = Text::new(&tokenizer, &[], true, &stops).unwrap();
         for part in ["W", "hat"] {
@@ -124,5 +127,54 @@ mod tests {
         }
         assert_eq!(cut(&["t", "a"], true), ended("Wha", "a"));
         assert_eq!(cut(&["x"], true), ("What".to_owned(), None));
+    }
+
+    #[test]
+    fn a_token_that_ends_nothing_gives_out_all_text_but_what_may_begin_a_stop_string() {
+        let tokenizer = tokenizer("chatml");
+        for (stops, first, second) in [
+            (vec![], "W", "hat"),
+            (vec!["x"], "W", "hat"),
+            (vec!["xyz", "x"], "", "Wh"),
+            (vec!["京"], "", "Wh"),
+        ] {
+            let stops: Vec<String> = stops.into_iter().map(str::to_owned).collect();
+            let mut text = Text::new(&tokenizer, &[], true, &stops).unwrap();
+            let given = ["W", "hat"].map(|part| {
+                let tokens = tokenizer.encode(part, false).unwrap();
+                tokens.iter().for_each(|token| text.push(&tokenizer, *token).unwrap());
+                text.take()
+            });
+            assert_eq!(given, [first, second], "{stops:?}");
+        }
+    }
+
+    #[test]
+    fn a_character_that_no_token_completes_is_left_out_and_bytes_that_form_none_before_others_are_not() {
+        // Byte-level, and with a token for each byte that nothing else stands for.
+        for family in ["chatml", "llama2"] {
+            let tokenizer = tokenizer(family);
+            let encode = |text: &str| tokenizer.encode(text, false).unwrap();
+            // One token, or two, and four bytes.
+            let (whole, after) = (encode("a𝄞"), encode("b"));
+            let begun = &whole[..whole.len() - 1];
+            let read = |tokens: &[u32], stops: &[String]| {
+                let mut text = Text::new(&tokenizer, &[], true, stops).unwrap();
+                let mut given = String::new();
+                for &token in tokens {
+                    text.push(&tokenizer, token).unwrap();
+                    given += &text.take();
+                }
+                text.end(&tokenizer).unwrap();
+                given + &text.take()
+            };
+            for stops in [vec![], vec!["longer than the text".to_owned()]] {
+                assert_eq!(read(&whole, &stops), "a𝄞", "{family}");
+                assert_eq!(read(begun, &stops), "a", "{family}");
+                let inside = read(&[begun, after.as_slice()].concat(), &stops);
+                let ends = inside.contains('\u{fffd}') && inside.ends_with('b');
+                assert!(ends, "{family}: {inside:?}");
+            }
+        }
     }
 }

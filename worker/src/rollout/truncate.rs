@@ -41,7 +41,8 @@ impl Cut {
 }
 
 /// The prompts of a request with no more tokens than it wants. `context` is the longest sequence, prompt and response; where as many are
-/// wanted as fit, those of a longest `response` stay free, as in vLLM (`max_input_tokens` there).
+/// wanted as fit, those of a longest `response` stay free. (vLLM 0.32 leaves one free, `max_truncation_tokens` there: what is too long is
+/// answered with one token.)
 ///
 /// # Errors
 /// 400 when it wants none, or more than the context holds.

@@ -14,7 +14,6 @@ use super::reach::Reach;
 use super::same_tokens::refuse_other_tokens;
 use super::start::{Around, Start};
 use super::trained::Trained;
-use crate::actor::checkpoint::Inputs;
 use crate::data::{PromptOrder, PromptSet, total_steps};
 use crate::engine::{Kernels, PolicyEngine, SamplingParams};
 use crate::model::{Companions, target};
@@ -22,6 +21,7 @@ use crate::native::allocator;
 use crate::pace;
 use crate::reward::RewardSource;
 use crate::roles::Reference;
+use crate::run_state::Inputs;
 use crate::tokenizer::Tokenizer;
 use crate::trainer::{Ahead, StepSamples, Trainer};
 

@@ -7,8 +7,8 @@ use ppo_crds::run_config::Evaluation;
 use serde::{Deserialize, Serialize};
 
 use super::build::Roles;
-use crate::actor::checkpoint::Inputs;
 use crate::data::{Label, Prompt};
+use crate::run_state::Inputs;
 use crate::telemetry::run_dir::write_json;
 use crate::telemetry::{
     Answer, BeforeAfter, BeforeAfterRow, EvaluationReport, PassAtN, RunDir, SetBeforeAfter, SetReport,

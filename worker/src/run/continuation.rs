@@ -8,10 +8,10 @@ use serde_json::{Map, Value};
 
 use super::guard::Afresh;
 use super::places;
-use crate::actor::checkpoint::State;
 use crate::actor::{planned_updates, schedule};
 use crate::data::total_steps;
 use crate::manifest::Invalid;
+use crate::run_state::State;
 
 /// What may change and leaves every result as it is, or is told beside it. Engines may round otherwise than before (`rollout.engine`, `rollout.dtype`):
 /// the actor learns by log-probabilities of its own.
@@ -179,6 +179,11 @@ fn differences(field: &str, was: &Value, is: &Value) -> Vec<String> {
 fn in_manifest(field: &str) -> String {
     match field {
         "model.referenceDtype" => "roles.reference.dtype".to_owned(),
+        "prompts.path" => "prompts.source".to_owned(),
+        "batch.maxDraws" => "batch.dynamicSampling.maxDraws".to_owned(),
+        "algorithm.estimator" | "algorithm.gamma" | "algorithm.lambda" | "algorithm.whiten" | "algorithm.deviation" => {
+            field.replace("algorithm.", "algorithm.advantage.")
+        }
         _ if field == "reward" || field.starts_with("reward.") => format!("roles.{field}"),
         _ => field.to_owned(),
     }
@@ -212,7 +217,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::actor::checkpoint::Inputs;
+    use crate::run_state::Inputs;
 
     fn config() -> RunConfig {
         let manifest = json!({
@@ -289,6 +294,24 @@ mod tests {
         assert_eq!(
             told(json!({"path": "m"}), json!({"hub": {"id": "x/y"}})),
             [r#"a: was {"path":"m"}, is {"hub":{"id":"x/y"}}"#]
+        );
+    }
+
+    #[test]
+    fn a_field_that_the_manifest_has_in_another_block_is_named_as_it_is_written_there() {
+        let mut now = config();
+        now.algorithm.gamma = 1.0;
+        let saved = serde_json::to_value(&now).unwrap();
+        now.algorithm.gamma = 0.5;
+        now.batch.max_draws = Some(3);
+        let words = check((&saved, None), &now).unwrap_err().to_string();
+        let named: Vec<&str> = words.lines().skip(1).collect();
+        assert_eq!(
+            named,
+            [
+                "algorithm.advantage.gamma: was 1.0, is 0.5",
+                "batch.dynamicSampling.maxDraws: was null, is 3"
+            ]
         );
     }
 

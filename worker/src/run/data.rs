@@ -10,13 +10,13 @@ use ppo_crds::spec::GenerationSpec;
 use super::inputs::{digest_of_prompts, inputs_of, moment_of_run, refuse_other_ends, refuse_other_prompts};
 use super::learners::of_policy;
 use super::start::Start;
-use crate::actor::checkpoint::Inputs;
 use crate::data::PromptSet;
 use crate::manifest::Invalid;
 use crate::model::named::found;
 use crate::model::{Companions, ModelConfig};
 use crate::outcome::BadData;
 use crate::reward::Rule;
+use crate::run_state::Inputs;
 use crate::tokenizer::{Tokenizer, fixed_moment};
 
 /// What a run reads beside its models.

@@ -11,11 +11,12 @@ use super::continuation::Continuation;
 use super::fresh;
 use super::guard::{Afresh, Locks, lock};
 use super::records::refuse_to_lose;
-use crate::actor::checkpoint::{Checkpoints, Files, State, Verified, hash_share};
-use crate::actor::fence::Owner;
+use crate::actor::checkpoint::{Checkpoints, Files, hash_share};
 use crate::manifest::Invalid;
+use crate::place::Owner;
 use crate::ranks::Ranks;
 use crate::ranks::order::Order;
+use crate::run_state::{State, Verified};
 use crate::telemetry::{EventRecord, Live, RunDir, read_lines};
 
 /// For the other ranks to hash their shares of a checkpoint, on whatever file system it lies. One that is lost is found long before.
@@ -41,7 +42,7 @@ impl Folder {
     ///
     /// # Errors
     /// When another process runs there, the checkpoints are of another configuration, or the records of another job, or of steps whose checkpoints
-    /// are elsewhere; when the folder cannot be written.
+    /// are elsewhere; when the run reads what it would delete or replace; when the folder cannot be written.
     pub fn take(config: &RunConfig, root: &Path, fresh: bool, owner: Option<Owner>) -> Result<Self> {
         let dir = RunDir::new(root);
         dir.create()?;
@@ -61,6 +62,7 @@ impl Folder {
         if fresh {
             fresh::refuse(&folder.dir, &folder.checkpoints, config)?;
         } else {
+            fresh::refuse_to_replace(&folder.dir, config, folder.elsewhere())?;
             let newest = folder.checkpoints.newest()?;
             if let Some((checkpoint, state)) = &newest {
                 folder.check(config, checkpoint, state)?;
@@ -121,6 +123,14 @@ impl Folder {
         match self.locks {
             Some(_) => Afresh::Here,
             None => Afresh::InPod(self.dir.root()),
+        }
+    }
+
+    /// What gives a run another folder.
+    fn elsewhere(&self) -> &'static str {
+        match self.locks {
+            Some(_) => "give another --run-dir",
+            None => "give the checkpoints another place in spec.checkpoint",
         }
     }
 
@@ -294,6 +304,36 @@ mod tests {
         let taken = Folder::take(&config, &root.path().join("run"), true, None);
         assert!(taken.map(drop).unwrap_err().is::<Invalid>());
         assert!(model.is_dir());
+    }
+
+    #[test]
+    fn what_a_run_trains_does_not_take_the_place_of_what_it_reads() {
+        let root = tempfile::tempdir().unwrap();
+        let model = root.path().join("model");
+        let adapter = root.path().join("adapter");
+        for folder in [&model, &adapter] {
+            std::fs::create_dir(folder).unwrap();
+        }
+        let take = |config: &RunConfig, owner: Option<Owner>| Folder::take(config, root.path(), false, owner).map(drop);
+        let mut config = config(root.path(), "beside", json!({}));
+        config.model.policy = Location::Path(model.clone());
+        let refused = take(&config, None).unwrap_err();
+        assert!(refused.is::<Invalid>());
+        let words = refused.to_string();
+        let named = format!("take the place of {}, and model.policy is", model.display());
+        assert!(
+            words.contains(&named) && words.contains("give another --run-dir"),
+            "{words}"
+        );
+        let (run, attempt) = ("run".to_owned(), 1);
+        let words = take(&config, Some(Owner { run, attempt })).unwrap_err().to_string();
+        assert!(words.contains("another place in spec.checkpoint"), "{words}");
+        // Nothing comes there where all weights are trained.
+        config.model.policy = Location::Path(adapter);
+        take(&config, None).unwrap();
+        config.model.adapter = Some(serde_json::from_value(json!({"rank": 4})).unwrap());
+        let words = take(&config, None).unwrap_err().to_string();
+        assert!(words.contains("and model.policy is"), "{words}");
     }
 
     #[test]

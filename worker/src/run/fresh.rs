@@ -1,4 +1,4 @@
-//! A run that starts anew in the folder of an earlier one, whose results are deleted.
+//! What a run reads is not what it deletes, where it starts anew in the folder of an earlier one, nor what its model takes the place of.
 
 use std::path::{Path, PathBuf};
 
@@ -20,30 +20,59 @@ pub fn clear(folder: &RunDir, checkpoints: &Checkpoints) -> Result<()> {
     folder.clear()
 }
 
-/// Refuses a run that reads what it would [delete](clear) first.
+/// Refuses a run that reads what it would [delete](clear) first: it may start from the model that an earlier one left, but not from there.
 ///
 /// # Errors
 /// [`Invalid`] with the field that names it; when the folder cannot be listed.
 pub fn refuse(folder: &RunDir, checkpoints: &Checkpoints, config: &RunConfig) -> Result<()> {
     let left = [checkpoints.all_folders()?, folder.results().to_vec()].concat();
-    Ok(refuse_what_is_read(config, &left)?)
+    let Some(Read { field, path, within }) = Read::of(config, &left) else {
+        return Ok(());
+    };
+    Err(Invalid::new(format!(
+        "--fresh would delete {}, and {field} is {}: give another --run-dir, or move it away and name its new place",
+        within.display(),
+        path.display()
+    ))
+    .into())
 }
 
-/// A run may start from the model that an earlier one left, but not where it would delete it first.
-fn refuse_what_is_read(config: &RunConfig, left: &[PathBuf]) -> Result<(), Invalid> {
-    for (field, path) in read_by(config) {
-        if let Some(deleted) = left.iter().find(|left| is_within(path, left)) {
-            return Err(Invalid::new(format!(
-                "--fresh would delete {}, and {field} is {}: give another --run-dir, or move it away and name its new place",
-                deleted.display(),
-                path.display()
-            )));
-        }
+/// Refuses a run that reads what is replaced at its end by what it has trained. `elsewhere` is what gives it another folder.
+///
+/// # Errors
+/// [`Invalid`] with the field that names it.
+pub fn refuse_to_replace(folder: &RunDir, config: &RunConfig, elsewhere: &str) -> Result<(), Invalid> {
+    let adapter = config.model.adapter.as_ref().map(|_| folder.adapter());
+    let replaced: Vec<PathBuf> = [folder.model()].into_iter().chain(adapter).collect();
+    let Some(Read { field, path, within }) = Read::of(config, &replaced) else {
+        return Ok(());
+    };
+    Err(Invalid::new(format!(
+        "what is trained would take the place of {}, and {field} is {}: {elsewhere}, or move it away and name its new place",
+        within.display(),
+        path.display()
+    )))
+}
+
+/// Something that a run reads, in a place that it must not be in.
+struct Read<'a> {
+    /// Its field in the manifest.
+    field: &'static str,
+    path: &'a Path,
+    within: &'a Path,
+}
+
+impl<'a> Read<'a> {
+    /// The first that `config` names in one of `places`.
+    fn of(config: &'a RunConfig, places: &'a [PathBuf]) -> Option<Self> {
+        read_by(config).into_iter().find_map(|(field, path)| {
+            let within = places.iter().find(|place| is_within(path, place))?;
+            Some(Self { field, path, within })
+        })
     }
-    Ok(())
 }
 
-/// Whether `path` is `folder` or below it. Of a path that is not there nothing is deleted.
+/// Whether `path` is `folder` or below it. Of a path that is not there nothing is lost.
 fn is_within(path: &Path, folder: &Path) -> bool {
     let whole = path.canonicalize().ok().zip(folder.canonicalize().ok());
     whole.is_some_and(|(path, folder)| path.starts_with(folder))

@@ -8,13 +8,13 @@ use ppo_crds::run_config::Location;
 use serde::{Deserialize, Serialize};
 
 use super::guard::Afresh;
-use crate::actor::checkpoint::Inputs;
 use crate::actor::{Actor, Critic};
 use crate::data::{Label, PromptSet};
 use crate::manifest::Invalid;
 use crate::model::Weights;
+use crate::model::digest::{Hash, Hasher, digest};
 use crate::ranks::Ranks;
-use crate::rollout::weights::digest::{Hash, Hasher, digest};
+use crate::run_state::Inputs;
 use crate::tokenizer::Tokenizer;
 
 /// Digests of the weights that a rank holds, and what it computes with them.

@@ -73,6 +73,7 @@ impl Run {
         };
         let began = Instant::now();
         trainer.live.enter(Stage::Evaluate);
+        trainer.ranks.enter(Stage::Evaluate.of_step(trainer.steps_done));
         let evaluated = trainer.evaluate(settings, held_out)?;
         stages.push((Stage::Evaluate, began.elapsed()));
         self.latest = Some(evaluated);

@@ -11,7 +11,6 @@ use ppo_crds::spec::Profile;
 use super::adapted::Adapted;
 use super::capacity::refuse_too_large;
 use super::models::{ACTOR_OPTIMIZER, CRITIC, CRITIC_OPTIMIZER, POLICY};
-use crate::actor::checkpoint::Verified;
 use crate::actor::flat::Flat;
 use crate::actor::learner::Learner;
 use crate::actor::{Actor, Critic, planned_updates};
@@ -19,6 +18,7 @@ use crate::device;
 use crate::hub::{resolve_location, resolve_unless_stopped};
 use crate::model::{CriticFolder, Decoder, ModelConfig, Part, Target, ValueModel, named, target};
 use crate::ranks::Ranks;
+use crate::run_state::Verified;
 use crate::stop::StopFlag;
 
 /// What learns on this rank; the policy came from the folder `policy`. `checkpoint` replaces the manifest's weights.

@@ -13,12 +13,13 @@ use super::guard::Locks;
 use super::learners::fetch;
 use super::seen::Seen;
 use super::start::{Around, Start};
-use crate::actor::checkpoint::{Checkpoints, Verified};
-use crate::actor::fence::{Owner, Watch};
+use crate::actor::checkpoint::Checkpoints;
+use crate::actor::fence::Watch;
 use crate::disk;
 use crate::outcome;
-use crate::place::Peers;
+use crate::place::{Owner, Peers};
 use crate::ranks::{Meeting, Ranks};
+use crate::run_state::Verified;
 use crate::stop::StopFlag;
 use crate::telemetry::run_dir::write_whole;
 use crate::telemetry::{OutputMode, Recorder, RunDir, Server};
@@ -111,6 +112,7 @@ impl Run {
     ) -> Result<Self> {
         let began = Instant::now();
         let folder = Folder::take(&config, root, options.fresh, options.owner)?;
+        ranks.enter("fetching models".into());
         let policy = fetch(&config, &options.stop)?;
         let found = folder.checkpoint(&config, ranks, &seen.watched.live)?;
         // Before the others are told to load: one that was asked to stop in its download has nothing to load.

@@ -5,7 +5,7 @@ use std::path::{PathBuf, absolute};
 use ppo_crds::RunConfig;
 use ppo_crds::run_config::{DataPaths, Location};
 
-use crate::actor::checkpoint::Inputs;
+use crate::run_state::Inputs;
 
 /// A configuration as a checkpoint keeps it: a path from here leads nowhere from another working directory.
 pub fn kept(config: &RunConfig) -> RunConfig {

@@ -13,11 +13,11 @@ use super::start::{Around, Start};
 use crate::actor::Actor;
 use crate::engine::{PolicyEngine, start_engine};
 use crate::hub::resolve_unless_stopped;
+use crate::model::digest::digest_of_model;
 use crate::model::{MergedWeights, target};
-use crate::roles::{
-    Caller, Dealer, DealerOptions, Members, Pool, Reference, ReferencePods, Reward, Rollout, SameModel, Transfers,
-};
-use crate::rollout::weights::digest::digest_of_model;
+use crate::pods::{Caller, Members};
+use crate::reward::Reward;
+use crate::roles::{Dealer, DealerOptions, Pool, Reference, ReferencePods, Rollout, SameModel, Transfers};
 use crate::tokenizer::Tokenizer;
 use crate::{reference, reward};
 

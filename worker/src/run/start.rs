@@ -6,11 +6,11 @@ use ppo_crds::run_config::Algorithm;
 use serde_json::Value;
 
 use super::guard::Afresh;
-use crate::actor::checkpoint::{Inputs, Verified};
 use crate::place::Peers;
 use crate::ppo::controller::KlController;
 use crate::ranks::Ranks;
 use crate::roles::Publication;
+use crate::run_state::{Inputs, Verified};
 use crate::stop::StopFlag;
 use crate::telemetry::Live;
 
@@ -78,7 +78,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::actor::checkpoint::State;
+    use crate::run_state::State;
 
     #[test]
     fn the_kl_coefficient_goes_on_where_it_was_unless_the_manifest_gives_another_one() {

@@ -10,10 +10,10 @@ use super::data::Data;
 use super::inputs::{Held, refuse_other_base};
 use super::learners::learners;
 use super::start::{Around, Start};
-use crate::actor::checkpoint::Inputs;
 use crate::actor::{Actor, Critic};
 use crate::native::allocator;
 use crate::ranks::order::Order;
+use crate::run_state::Inputs;
 
 /// For the other ranks to load what this one has loaded, where the job has no longer to be ready.
 const LOAD_DEADLINE: Duration = Duration::from_secs(1800);
@@ -43,6 +43,7 @@ impl Trained {
         around: &Around,
     ) -> Result<Self> {
         let ranks = around.ranks;
+        ranks.enter("loading models".into());
         ranks.order(&Order::Open {
             checkpoint: start.checkpoint.cloned().map(Box::new),
             total_steps,

@@ -10,12 +10,12 @@ use super::grace;
 use super::models::{write_adapter, write_models, write_policy};
 use super::opening::Run;
 use super::places;
-use crate::actor::checkpoint::State;
 use crate::actor::fence::Superseded;
 use crate::disk;
 use crate::native::device::{Memory, memory};
 use crate::outcome::{self, Ended};
 use crate::roles::Rollout;
+use crate::run_state::State;
 use crate::stop::Interrupted;
 use crate::telemetry::{Live, OutputMode, Server, Stage, StepReport, table};
 use crate::trainer::{Step, describe};
@@ -53,7 +53,7 @@ impl Run {
             // A newer one records here by now.
             Err(error) if error.is::<Superseded>() => Err(error),
             Err(error) => {
-                let kind = if error.is::<crate::trainer::Diverged>() {
+                let kind = if error.is::<crate::outcome::Diverged>() {
                     "diverged"
                 } else {
                     "failed"

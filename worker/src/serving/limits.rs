@@ -11,6 +11,12 @@ pub const MOST_STOPS: usize = 256;
 /// Prompts that a request may have at all, as vLLM's `VLLM_MAX_COMPLETION_PROMPTS`: further ones are not even read.
 pub const MOST_PROMPTS: usize = 1024;
 
+/// How long the engine may take for one step's generation before the run fails with a reason.
+pub const GENERATION_DEADLINE: Duration = Duration::from_secs(6 * 3600);
+
+/// How long a pod may take for one answer, after which it says what would help. It has other questions before it, and this is for all of them.
+pub const ANSWERS_WITHIN: Duration = Duration::from_secs(1800);
+
 /// Bounds on connections, requests and waits.
 #[derive(Clone, Debug)]
 pub struct Limits {

@@ -248,11 +248,18 @@ impl<D: Data> Training<D> {
         Ok(config)
     }
 
-    /// Refuses to write over the model that training starts from: nobody could start from it again.
+    /// Refuses to write over what training reads: nobody could start from it again.
     fn check_output(&self) -> anyhow::Result<()> {
         let output = without_links(&self.output);
-        for (name, source) in [("model.path", &self.model.path), ("model.config", &self.model.config)] {
-            let Some(given) = source else { continue };
+        let held_out = self.evaluation.as_ref().map(|evaluation| &*evaluation.path);
+        let read = [
+            ("model.path", self.model.path.as_deref()),
+            ("model.config", self.model.config.as_deref()),
+            ("data.path", Some(self.data.path())),
+            ("evaluation.path", held_out),
+        ];
+        for (name, given) in read {
+            let Some(given) = given else { continue };
             let source = without_links(given);
             let relation = if source == output {
                 "is the folder of"
@@ -437,6 +444,21 @@ mod tests {
         read("{path: elsewhere}", "models/m").unwrap();
         read("{config: models/m}", "models/m").unwrap_err();
         read("{path: models/m}", "models/m/out").unwrap();
+    }
+
+    #[test]
+    fn a_model_is_not_written_over_the_data_that_it_learns_from() {
+        let read = |data: &str, held_out: &str, output: &str| {
+            let text = format!(
+                "{{model: {{path: m}}, data: {{path: {data}}}, evaluation: {{path: {held_out}}}, steps: 1, output: {output}}}"
+            );
+            self::read(&text).map(drop).map_err(|error| format!("{error:#}"))
+        };
+        let error = read("sft/train.jsonl", "held-out.jsonl", "sft").unwrap_err();
+        assert!(error.contains("holds data.path"), "{error}");
+        let error = read("train.jsonl", "sft", "sft").unwrap_err();
+        assert!(error.contains("is the folder of evaluation.path"), "{error}");
+        read("data/train.jsonl", "data/held-out.jsonl", "data/sft").unwrap();
     }
 
     #[test]

@@ -13,7 +13,7 @@
 //! `val/ratio` towards 1 and takes 1 from its `objective/entropy`. The entropies during the updates of TRL and AlpacaFarm count what the
 //! policy would say at padding.
 
-use super::metric::{Definition, Kind, Unit};
+use super::definition::{Definition, Kind, Unit};
 
 macro_rules! catalogue {
     ($($variant:ident $name:literal $kind:ident $unit:ident

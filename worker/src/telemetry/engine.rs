@@ -11,6 +11,7 @@ pub(super) struct EngineFamilies {
     running: GaugeVec,
     waiting: GaugeVec,
     kv_cache_usage: GaugeVec,
+    cache_config: GaugeVec,
     preemptions: CounterVec,
     prompt_tokens: CounterVec,
     generation_tokens: CounterVec,
@@ -22,6 +23,7 @@ pub(super) struct EngineFamilies {
 impl EngineFamilies {
     pub fn register(registry: &Registry) -> Result<EngineFamilies> {
         const LABELS: [&str; 2] = ["model_name", "engine"];
+        let cache = Opts::new("vllm:cache_config_info", "Always 1; the shape of the key/value cache.");
         let gauge = |name: &str, help: &str| register(registry, GaugeVec::new(Opts::new(name, help), &LABELS)?);
         let counter = |name: &str, help: &str| register(registry, CounterVec::new(Opts::new(name, help), &LABELS)?);
         Ok(EngineFamilies {
@@ -30,6 +32,14 @@ impl EngineFamilies {
             kv_cache_usage: gauge(
                 "vllm:kv_cache_usage_perc",
                 "Share of the key/value cache in use; 1 is all of it.",
+            )?,
+            // Of the labels that vLLM has there those that say something of ours; its GPU blocks are its cache's on a CPU too.
+            cache_config: register(
+                registry,
+                GaugeVec::new(
+                    cache,
+                    &["block_size", "enable_prefix_caching", "engine", "num_gpu_blocks"],
+                )?,
             )?,
             preemptions: counter("vllm:num_preemptions_total", "Sequences preempted and recomputed.")?,
             prompt_tokens: counter("vllm:prompt_tokens_total", "Prompt tokens computed.")?,
@@ -57,6 +67,10 @@ impl EngineFamilies {
         self.running.with_label_values(&labels).set(stats.running as f64);
         self.waiting.with_label_values(&labels).set(stats.waiting as f64);
         self.kv_cache_usage.with_label_values(&labels).set(stats.kv_cache_usage);
+        let (block_size, blocks) = (stats.block_size.to_string(), stats.cache_blocks.to_string());
+        self.cache_config
+            .with_label_values(&[block_size.as_str(), "False", labels[1], blocks.as_str()])
+            .set(1.0);
         let counters = &stats.counters;
         for (family, total) in [
             (&self.preemptions, counters.preemptions),
@@ -120,6 +134,20 @@ mod tests {
         assert!(shows(3));
         running.store(5, Ordering::Relaxed);
         assert!(shows(5));
+    }
+
+    #[test]
+    fn the_caches_shape_is_told_as_vllm_tells_it() {
+        let exposition = Exposition::new("run").unwrap();
+        let stats = Stats {
+            cache_blocks: 300,
+            block_size: 16,
+            ..Stats::default()
+        };
+        exposition.engine("policy", &stats).unwrap();
+        let labels = r#"{block_size="16",enable_prefix_caching="False",engine="0",num_gpu_blocks="300"}"#;
+        let text = exposition.text().unwrap();
+        assert!(text.contains(&format!("vllm:cache_config_info{labels} 1\n")), "{text}");
     }
 
     #[test]

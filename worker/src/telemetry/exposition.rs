@@ -13,8 +13,8 @@ use prometheus::{
     exponential_buckets,
 };
 
+use super::definition::Kind;
 use super::engine::EngineFamilies;
-use super::metric::Kind;
 use super::request_times::RequestTimes;
 use super::test_sets::SetFamilies;
 use super::{EvaluationReport, Metric, StepReport, reward_source};

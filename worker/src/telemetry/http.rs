@@ -11,10 +11,10 @@ use axum::routing::get;
 use axum::{Json, Router, middleware};
 use tokio::sync::watch;
 
-use super::{Exposition, Live};
+use super::{Exposition, Live, probes};
 use crate::serving::auth::{Door, authorize};
 use crate::serving::error::ApiError;
-use crate::serving::{Limits, listen, probes};
+use crate::serving::{Limits, listen};
 
 /// How long open requests may take to end once the server is told to stop.
 const STOP_DEADLINE: Duration = Duration::from_secs(2);

@@ -4,6 +4,7 @@
 
 mod before_after;
 mod catalogue;
+mod definition;
 mod engine;
 mod exposition;
 mod http;
@@ -11,6 +12,7 @@ mod jsonl;
 mod live;
 pub mod log;
 mod metric;
+mod probes;
 mod progress;
 mod recorder;
 mod request_times;
@@ -23,11 +25,13 @@ mod test_sets;
 mod time_left;
 
 pub use before_after::{Answer, BeforeAfter, BeforeAfterRow, PassAtN, SetBeforeAfter, passes};
+pub use definition::{Kind, Unit};
 pub use exposition::Exposition;
 pub use http::Server;
 pub(crate) use jsonl::{each as each_line, read as read_lines};
 pub use live::Live;
-pub use metric::{Kind, Metric, Unit};
+pub use metric::Metric;
+pub use probes::probes;
 pub use progress::OutputMode;
 pub(crate) use progress::{duration, screen};
 pub use recorder::{Recorder, Watched};

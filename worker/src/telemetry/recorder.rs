@@ -19,7 +19,7 @@ use super::step::{EvaluationReport, EventRecord, SampleRecord, SetReport, StepRe
 use super::tensorboard::EventFile;
 use super::time_left::TimeLeft;
 use super::{BeforeAfter, Metric, Stage};
-use crate::actor::durable::sync_folder;
+use crate::durable::sync_folder;
 
 /// The sinks of a run: metrics.jsonl, evaluation.jsonl, samples.jsonl, events.jsonl, TensorBoard, Prometheus, progress.
 pub struct Recorder {

@@ -51,7 +51,7 @@ impl StepReport {
             Metric::PolicyVersion => Some(self.policy_version as f64),
             Metric::Samples => Some(self.samples as f64),
             // Every step has as many.
-            Metric::SamplesSeen => Some((self.step * self.samples) as f64),
+            Metric::SamplesSeen => Some(self.step as f64 * self.samples as f64),
             Metric::Episode => Some(self.episode as f64),
             Metric::StepSeconds => Some(self.wall.as_secs_f64()),
             _ => self.metrics.get(&metric).copied(),

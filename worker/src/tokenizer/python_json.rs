@@ -1,6 +1,6 @@
 //! Python's `json.dumps`: its spaces, its escapes. Chat templates were trained on exactly this text.
 
-use serde_json::Value;
+use serde_json::{Number, Value};
 
 /// The options of `json.dumps` that transformers passes through.
 #[derive(Clone, Debug, Default)]
@@ -51,7 +51,8 @@ impl Writer<'_> {
                     self.value(value, depth + 1, text);
                 });
             }
-            plain => text.push_str(&plain.to_string()),
+            Value::Number(number) => text.push_str(&python_number(number)),
+            Value::Null | Value::Bool(_) => text.push_str(&value.to_string()),
         }
     }
 
@@ -106,5 +107,22 @@ impl Writer<'_> {
             }
         }
         text.push('"');
+    }
+}
+
+/// A number as Python's `repr` writes it. Its floats have an exponent where Rust's have one (from 1e16 on, and below 1e-4), but with a sign and
+/// at least two digits: 1e-05 and 1e+16.
+fn python_number(number: &Number) -> String {
+    let Some(float) = number.as_f64().filter(|_| number.is_f64()) else {
+        return number.to_string();
+    };
+    let text = format!("{float:?}");
+    match text.split_once('e') {
+        None => text,
+        Some((digits, exponent)) => {
+            let below = exponent.strip_prefix('-');
+            let sign = if below.is_some() { '-' } else { '+' };
+            format!("{digits}e{sign}{:0>2}", below.unwrap_or(exponent))
+        }
     }
 }

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, ensure};
 
 use super::config::TokenizerConfig;
-use crate::model::companions::{CHAT_TEMPLATE, MORE_TEMPLATES, more_templates};
+use crate::hub::templates::{CHAT_TEMPLATE, MORE_TEMPLATES, more_templates};
 
 /// A template that is not compiled yet.
 pub(super) struct Source {

@@ -126,6 +126,28 @@ fn a_template_that_goes_on_and_on_is_given_up() {
 }
 
 #[test]
+fn numbers_in_json_are_written_as_by_python() {
+    let template = ChatTemplate::compile("{{ messages[0].number | tojson }}").unwrap();
+    // As Python 3.12 prints json.dumps of them.
+    for (number, wanted) in [
+        (json!(-7), "-7"),
+        (json!(u64::MAX), "18446744073709551615"),
+        (json!(1.0), "1.0"),
+        (json!(1e-4), "0.0001"),
+        (json!(1e-5), "1e-05"),
+        (json!(-1.5e-7), "-1.5e-07"),
+        (json!(9_999_999_999_999_998.0), "9999999999999998.0"),
+        (json!(1e16), "1e+16"),
+        (json!(2.5e100), "2.5e+100"),
+        (json!(5e-324), "5e-324"),
+    ] {
+        let messages = [json!({"role": "user", "content": "", "number": number})];
+        let text = template.render(&messages, &SpecialTokens::default(), true, &Map::new(), None);
+        assert_eq!(text.unwrap(), wanted);
+    }
+}
+
+#[test]
 fn none_is_no_list_and_what_is_not_defined_has_no_length_as_in_python() {
     let messages = [json!({"role": "user", "content": "ab", "calls": [1, 2]})];
     for (source, wanted) in [

@@ -11,10 +11,11 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, ensure};
 use ppo_crds::spec::Overlap;
 
-use super::{GENERATION_DEADLINE, StepSamples, Trainer};
+use super::{StepSamples, Trainer};
 use crate::data::Prompt;
 use crate::engine::{Completion, Details, Request, sample_seed};
 use crate::roles::Pending;
+use crate::serving::limits::GENERATION_DEADLINE;
 use crate::stages::{Rollouts, Sample};
 use crate::stop::Interrupted;
 use crate::telemetry::Stage;

@@ -3,7 +3,7 @@
 use anyhow::Error;
 use ppo_crds::run_config::Score;
 
-use super::Diverged;
+use crate::outcome::Diverged;
 use crate::ppo::shape::clip;
 
 /// Rewards of this size still learn, if badly; those of a server that divides by nothing are far beyond.

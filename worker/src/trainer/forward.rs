@@ -3,9 +3,10 @@
 use anyhow::{Context, Result};
 use tch::Tensor;
 
-use super::{Diverged, Trainer};
+use super::Trainer;
 use crate::actor::pieces::{Pieces, columns};
 use crate::actor::rows::{mask, padded};
+use crate::outcome::Diverged;
 use crate::ranks::order::Order;
 use crate::roles::Reference;
 use crate::stages::{Drawn, Scored};

@@ -6,11 +6,12 @@ use anyhow::Result;
 use ppo_crds::run_config::{Algorithm, Batch as Sizes, Score};
 use tch::{Kind, Tensor};
 
+use super::Trainer;
 use super::score::different;
-use super::{Diverged, Trainer};
 use crate::actor::lesson::Lesson;
 use crate::actor::update::Learnt;
 use crate::engine::FinishReason;
+use crate::outcome::Diverged;
 use crate::ppo::controller::observed_kl;
 use crate::ppo::correction::corrected;
 use crate::ppo::mask::value_mask;

@@ -13,9 +13,9 @@ use crate::rollout::job::check_request_id;
 use crate::rollout::listing;
 use crate::rollout::prompt::Prompt;
 use crate::rollout::settings::POLICY;
-use crate::rollout::values;
 use crate::serving::error::ApiError;
 use crate::serving::limits::Limits;
+use crate::serving::values;
 
 /// Fields as they were sent: to keep them takes no more memory than their text.
 pub type Fields = BTreeMap<String, Box<RawValue>>;

@@ -12,7 +12,7 @@ use super::weights::remove_others;
 use crate::hub::{check_path, resolve_location};
 use crate::manifest::Invalid;
 use crate::model::{ModelConfig, named};
-use crate::roles::Actor;
+use crate::rollout::actor::Actor;
 use crate::rollout::follow::follow;
 use crate::rollout::settings::{Settings, VllmSettings};
 use crate::serving;

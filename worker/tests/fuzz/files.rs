@@ -4,12 +4,13 @@ use std::path::Path;
 use std::time::Duration;
 
 use ppo_crds::spec::AdapterSpec;
-use ppo_worker::actor::checkpoint::{Checkpoints, Files, Inputs, State};
+use ppo_worker::actor::checkpoint::{Checkpoints, Files};
 use ppo_worker::data::read_rows;
 use ppo_worker::engine::{Completion, FinishReason};
 use ppo_worker::model::adapter::peft;
 use ppo_worker::model::safetensors::{self, Memory};
 use ppo_worker::model::{ModelConfig, names};
+use ppo_worker::run_state::{Inputs, State};
 use ppo_worker::tokenizer::Tokenizer;
 use ppo_worker::trainer::StepSamples;
 use serde_json::json;

@@ -1,9 +1,9 @@
 //! A running server under damaged requests: it answers each of them, none with its own failure, and goes on.
 
 use ppo_worker::actor::parameters::Parameters;
+use ppo_worker::model::digest::Hash;
 use ppo_worker::model::{ModelConfig, Weights, names};
 use ppo_worker::rollout::weights::delta::{Delta, arrival};
-use ppo_worker::rollout::weights::digest::Hash;
 use ppo_worker::rollout::weights::frame;
 use ppo_worker::serving::Limits;
 use serde_json::json;

@@ -76,9 +76,13 @@ fn requests_and_answers() {
     let seeds = [
         r#"{"model": "m", "prompt": [[1, 2, 3], [4]], "n": 4, "max_tokens": 32, "temperature": 0.7, "seed": -5, "stop": ["a", "b"], "logprobs": 3, "stream_options": {"include_usage": true}}"#,
         r#"{"messages": [{"role": "user", "content": "hi"}], "logprobs": true, "top_logprobs": 2, "logit_bias": {"5": -100}}"#,
-        r#"{"query": ["a", "b"], "prompts": ["a", null], "labels": [null, "1"]}"#,
-        r#"{"rewards": [0.5, 1], "scores": [1e30, -1], "extra_logs": {"x": [1, 2]}}"#,
+        r#"{"query": ["a", "b"], "prompts": ["a", "b"], "labels": [null, ["1", {"x": 2.5}]], "policy": {"tokenizer": "t", "prompt_ids": [[1], []], "response_ids": [[2], [3, 4]], "visible_prompts": ["a", "b"], "visible_responses": ["c", ""], "messages": [[{"role": "user", "content": "a"}], null], "moment": 1700000000, "has_ended": [true, false]}}"#,
+        r#"{"rewards": [0.5, true], "scores": [[1e30], [-1]], "extra_logs": {"x": [1, null]}}"#,
     ];
+    // Damage is done to what can be read.
+    let [.., asked, answered] = seeds;
+    serde_json::from_str::<ScoreRequest>(asked).unwrap();
+    serde_json::from_str::<ScoreResponse>(answered).unwrap();
     let seeds = seeds.iter().map(|seed| seed.as_bytes().to_vec()).collect();
     survives("requests", 1500, seeds, |bytes| {
         if let Ok(asked) = serde_json::from_slice::<GenerateRequest>(bytes) {

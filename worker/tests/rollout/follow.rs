@@ -2,7 +2,9 @@
 
 use ppo_crds::spec::Role;
 use ppo_worker::model::{ModelConfig, Weights};
-use ppo_worker::roles::{Actor, Caller, Members, Publication, published};
+use ppo_worker::pods::{Caller, Members};
+use ppo_worker::roles::{Publication, published};
+use ppo_worker::rollout::actor::Actor;
 use ppo_worker::serving::{Limits, listen};
 use serde_json::json;
 use tch::Kind;

@@ -87,3 +87,36 @@ async fn a_stream_counts_and_times_each_choice_by_itself() {
     let next = server.metric("vllm:inter_token_latency_seconds_count").await;
     assert_eq!((first, next), (6.0, 114.0), "and of an answer that is no stream");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn where_the_time_of_samples_went_and_what_was_asked_for_is_counted_streamed_or_not() {
+    let server = Server::start().await;
+    let request = |stream: bool| {
+        json!({
+            "prompt": [[1, 2, 3], [4]], "n": 2, "max_tokens": 20, "ignore_eos": true, "stream": stream,
+        })
+    };
+    server.stream("/v1/completions", request(true)).await;
+    server.ok("/v1/completions", request(false)).await;
+    let metric = async |name: &str| server.metric(&format!("vllm:request_{name}")).await;
+    for time in ["queue", "prefill", "decode", "inference"] {
+        let counted = metric(&format!("{time}_time_seconds_count")).await;
+        assert_eq!(counted, 8.0, "{time}: of each sample");
+    }
+    for (name, counted, sum) in [
+        ("prompt_tokens", 8.0, 16.0),
+        ("generation_tokens", 8.0, 160.0),
+        ("params_max_tokens", 8.0, 160.0),
+        ("params_n", 4.0, 8.0),
+    ] {
+        let found = (
+            metric(&format!("{name}_count")).await,
+            metric(&format!("{name}_sum")).await,
+        );
+        assert_eq!(found, (counted, sum), "{name}");
+    }
+    let parts = metric("prefill_time_seconds_sum").await + metric("decode_time_seconds_sum").await;
+    let inference = metric("inference_time_seconds_sum").await;
+    assert!((parts - inference).abs() < 1e-6, "{parts} and {inference}");
+    assert_eq!(server.metric("vllm:cache_config_info").await, 1.0);
+}

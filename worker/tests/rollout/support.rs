@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use ppo_crds::run_config::Location;
 use ppo_worker::model::save::SHARD_BYTES;
 use ppo_worker::model::{ModelConfig, Weights, save};
-use ppo_worker::roles::Actor;
+use ppo_worker::rollout::actor::Actor;
 use ppo_worker::rollout::{Ended, ModelSettings, Settings, serve};
 use ppo_worker::serving::Limits;
 use reqwest::{Client, RequestBuilder, Response};

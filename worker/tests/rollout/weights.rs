@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use ppo_worker::model::digest::digest;
 use ppo_worker::model::{ModelConfig, Weights};
-use ppo_worker::rollout::weights::{digest::digest, frame};
+use ppo_worker::rollout::weights::frame;
 use serde_json::{Value, json};
 use tch::{Kind, Tensor};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};

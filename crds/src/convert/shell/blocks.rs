@@ -35,7 +35,7 @@ enum Kind {
     /// Its body may be repeated.
     While,
     Until,
-    /// Its list is taken to have items.
+    /// Which of its items its variable has is not told.
     For,
     Group,
 }
@@ -67,7 +67,9 @@ impl Lexer<'_> {
                 "while" => self.open(Kind::While),
                 "until" => self.open(Kind::Until),
                 "for" | "select" => {
+                    let has_items = self.change_by_loop(&words[at..]);
                     self.open(Kind::For);
+                    self.list.truth = Some(has_items);
                     return Vec::new();
                 }
                 "case" => {
@@ -168,11 +170,10 @@ impl Lexer<'_> {
     /// `then`, `do`.
     fn begin_behind_condition(&mut self) {
         let truth = match self.innermost() {
-            Some(Kind::If) => self.list.truth,
+            Some(Kind::If | Kind::For) => self.list.truth,
             // What its variables are after so many rounds is not worked out.
             Some(Kind::While) => and(self.list.truth, None),
             Some(Kind::Until) => and(not(self.list.truth), None),
-            Some(Kind::For) => Some(true),
             _ => return,
         };
         let why = self.list.why.take();

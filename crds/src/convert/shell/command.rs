@@ -98,12 +98,13 @@ impl Lexer<'_> {
         }
         let is_set = |name: &str| self.variables.contains_key(name);
         let truth = condition::of_command(&words, &is_set);
+        self.change(&words);
         if ["exit", "return"].contains(&words[0].text.as_str()) && self.list.runs() == Some(true) {
             self.leave();
         }
         let may_run = self.list.runs() != Some(false) && self.is_taken() != Some(false);
         self.list.add(truth, condition::wanted(&words));
-        if may_run || self.keeps_all {
+        if (may_run || self.keeps_all) && !words[0].is_sum() {
             self.commands.push(words);
         }
     }

@@ -83,7 +83,7 @@ impl Lexer<'_> {
     }
 
     /// A text with its variables in it, in which quotes are letters.
-    fn expanded(&self, text: &str, falls_apart: bool) -> Result<Vec<Word>, Unreadable> {
+    pub(super) fn expanded(&self, text: &str, falls_apart: bool) -> Result<Vec<Word>, Unreadable> {
         let mut lexer = Lexer {
             rest: text.chars().peekable(),
             variables: self.variables.clone(),

@@ -2,10 +2,10 @@
 
 use super::command::is_name;
 use super::condition::variable as variable_of;
-use super::{LONGEST, Lexer, Unreadable, Word, operation};
+use super::{LONGEST, Lexer, Unreadable, Word, changes, operation};
 use crate::convert::arithmetic;
 
-/// Nobody's script has defaults within defaults as deep as this.
+/// Nobody's script has defaults within defaults, or texts within texts, as deep as this.
 const DEEPEST: usize = 8;
 
 impl Lexer<'_> {
@@ -21,13 +21,7 @@ impl Lexer<'_> {
             Some('(') => {
                 self.rest.next();
                 let inside = self.enclosed('(', ')', "$(...)")?;
-                match inside.strip_prefix('(').and_then(|inside| inside.strip_suffix(')')) {
-                    Some(sum) => self.arithmetic(sum),
-                    None => match self.written_by_cat(&inside)? {
-                        Some(words) => self.put_text(words),
-                        None => self.not_known("$(...)"),
-                    },
-                }
+                self.in_parentheses(&inside)?;
             }
             // A script's own arguments: there are none.
             Some('@' | '*') => {
@@ -46,6 +40,21 @@ impl Lexer<'_> {
                 self.put(&variable, self.value(&variable), quoted)?;
             }
             _ => self.push('$'),
+        }
+        Ok(())
+    }
+
+    /// `$((...))`, and what `$(...)` writes where that can be told.
+    fn in_parentheses(&mut self, inside: &str) -> Result<(), Unreadable> {
+        if self.depth >= DEEPEST {
+            self.not_known("$(...)");
+        } else if let Some(sum) = inside.strip_prefix('(').and_then(|inside| inside.strip_suffix(')')) {
+            self.arithmetic(sum)?;
+        } else {
+            match self.written_by_cat(inside)? {
+                Some(words) => self.put_text(words),
+                None => self.not_known("$(...)"),
+            }
         }
         Ok(())
     }
@@ -79,7 +88,7 @@ impl Lexer<'_> {
             self.push('0');
         } else if (behind.is_empty() && !colon) || behind.starts_with('?') {
             self.put(variable, set, quoted)?;
-        } else if behind.starts_with(['-', '=', '+']) && self.depth == DEEPEST {
+        } else if behind.starts_with(['-', '=', '+']) && self.depth >= DEEPEST {
             self.not_known(&format!("${variable}"));
         } else if let Some(text) = behind.strip_prefix('+') {
             let set = set.filter(|words| !colon || !is_empty(words));
@@ -149,7 +158,7 @@ impl Lexer<'_> {
     }
 
     /// What stands before the sign that closes one that was read.
-    fn enclosed(&mut self, opens: char, closes: char, what: &'static str) -> Result<String, Unreadable> {
+    pub(super) fn enclosed(&mut self, opens: char, closes: char, what: &'static str) -> Result<String, Unreadable> {
         let (mut inside, mut open) = (String::new(), 1);
         loop {
             let c = self.rest.next().ok_or(Unreadable::Unclosed(what))?;
@@ -180,17 +189,26 @@ impl Lexer<'_> {
         Ok(one(lexer.commands.into_iter().flatten().skip(1)))
     }
 
-    /// `$((...))`.
-    fn arithmetic(&mut self, sum: &str) {
+    /// `$((...))`: what a `$` in it stands for is put in first, as text; names without one are variables, too.
+    fn arithmetic(&mut self, sum: &str) -> Result<(), Unreadable> {
+        let whole = one(self.expanded(sum, false)?);
+        if let Some(what) = &whole.unknown {
+            self.not_known(what);
+            return Ok(());
+        }
         let value = |name: &str| {
             let words = self.value(name)?;
             let known = words.first().filter(|word| word.unknown.is_none());
-            known?.text.trim().parse().ok()
+            arithmetic::number(known?.text.trim())
         };
-        match arithmetic::evaluate(sum, &value) {
+        match arithmetic::evaluate(&whole.text, &value) {
             Some(number) => number.to_string().chars().for_each(|c| self.push(c)),
-            None => self.not_known(&format!("$(({sum}))")),
+            None => {
+                changes::in_sum(sum).for_each(|name| self.set_unknown(name));
+                self.not_known(&format!("$(({sum}))"));
+            }
         }
+        Ok(())
     }
 
     /// What a command wrote, in the word that is being read.

@@ -81,6 +81,29 @@ fn defaults_of_variables_and_sums_are_worked_out() {
 }
 
 #[test]
+fn a_variable_in_a_sum_may_be_written_as_everywhere() {
+    let script = "N=4\nrun $(( ${N} * $N )) $((${M:-3} + 1)) $((-N + 10)) $(($# + $((1 + 1))))";
+    assert_eq!(words(script), [["run", "16", "4", "6", "2"]]);
+    let find = |script| commands(script, &|_| None).unwrap().remove(0).remove(1).unknown;
+    assert_eq!(find("run $(($1 * 8))").as_deref(), Some("$1"));
+    assert_eq!(find("run $((${M} * 8))").as_deref(), Some("$M"));
+    assert_eq!(find("N=010\nrun $((N + 1))").as_deref(), Some("$((N + 1))"), "it is 8");
+}
+
+#[test]
+fn texts_within_texts_are_read_to_a_depth() {
+    let within = |depth: usize| {
+        let text = (0..depth).fold("$(nproc)".to_owned(), |inside, end| {
+            format!("$(cat <<E{end}\na {inside}\nE{end}\n)")
+        });
+        let mut commands = commands(&format!("run \"{text}\""), &|_| None).unwrap();
+        commands.remove(0).remove(1)
+    };
+    assert_eq!(within(2).text.trim(), "a a");
+    assert_eq!(within(60).unknown.as_deref(), Some("$(...)"));
+}
+
+#[test]
 fn what_is_appended_stands_behind_what_was_there() {
     let script = "A=(a)\nA+=(b \"c d\" # not this\n e)\nF=x\nF+=\" y\"\nexport F+=z\nrun \"${A[@]}\" \"$F\"";
     assert_eq!(words(script), [["run", "a", "b", "c d", "e", "x yz"]]);

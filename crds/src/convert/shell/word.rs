@@ -26,6 +26,11 @@ impl Word {
         self.shown.as_deref().unwrap_or(&self.text)
     }
 
+    /// Whether it is a command of its own, `((...))`.
+    pub fn is_sum(&self) -> bool {
+        self.text.starts_with("((")
+    }
+
     /// Adds to its text.
     pub fn push(&mut self, text: &str) {
         self.text.push_str(text);

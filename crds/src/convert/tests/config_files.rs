@@ -97,3 +97,12 @@ fn a_configuration_in_python_is_answered_with_how_to_give_it() {
     );
     assert!(error.contains("flags of the same names behind `trl grpo`"), "{error}");
 }
+
+#[test]
+fn a_configuration_that_a_comment_names_is_none() {
+    let script = "# the flags are those of GRPOConfig(...)\ntrl grpo --model_name_or_path a/b --num_processes 8";
+    assert_eq!(
+        converted(Framework::Trl, script).job.metadata.name.as_deref(),
+        Some("trl-grpo")
+    );
+}

@@ -82,6 +82,21 @@ fn prompts_below_a_home_folder_are_to_be_written_in_full() {
 }
 
 #[test]
+fn an_at_sign_of_a_path_is_its_own_and_behind_a_data_set_is_a_folder_of_it() {
+    let path = |framework, flags: &str| converted(framework, flags).job.spec.prompts.source.path.unwrap();
+    for file in ["/data/@me/a.parquet", "./b@c/a.jsonl", "b@c/a.jsonl"] {
+        assert_eq!(path(Framework::Verl, &format!("data.train_files={file}")), file);
+    }
+    let of_openrlhf = |name: &str| format!("--pretrain a/b --remote_rm_url http://x/y --prompt_data {name}");
+    assert_eq!(path(Framework::Openrlhf, &of_openrlhf("json@/data/set")), "/data/set");
+    let conversion = converted(Framework::Openrlhf, &of_openrlhf("owner/set@part"));
+    let command =
+        "`datasets.load_dataset(\"owner/set\", data_dir=\"part\", split=\"train\").to_json(\"/data/set.jsonl\")`";
+    let said = |note: &Note| note.kind == NoteKind::Missing && note.message.contains(command);
+    assert!(conversion.notes.iter().any(said), "{:?}", conversion.notes);
+}
+
+#[test]
 fn files_that_a_framework_reads_one_after_another_are_read_so_here() {
     let held_out = "data.val_files=\"['/gsm8k/test.parquet', '/math/test.parquet']\" trainer.test_freq=5";
     let verl = converted(Framework::Verl, held_out);

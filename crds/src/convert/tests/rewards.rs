@@ -222,7 +222,7 @@ fn trls_accuracy_reward_is_a_rule_on_the_column_that_it_reads() {
     assert!(own.job.spec.roles.reward.remote.is_some() && own.job.spec.prompts.label_field.is_none());
     let flags = "trl grpo --model_name_or_path /m --reward_funcs accuracy_reward --reward_weights much";
     let error = convert(Framework::Trl, flags, &nothing).unwrap_err().to_string();
-    assert!(error.contains("wants numbers, has \"much\""), "{error}");
+    assert!(error.contains("wants a number, has \"much\""), "{error}");
 }
 
 #[test]

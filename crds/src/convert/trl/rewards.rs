@@ -2,6 +2,7 @@
 
 use crate::convert::draft::{Draft, WrongValue};
 use crate::convert::final_answer;
+use crate::convert::row;
 
 /// What each of TRL's own functions reads of a response.
 const COMPARING: [(&str, Option<&str>); 3] = [
@@ -19,9 +20,9 @@ const COMPARING: [(&str, Option<&str>); 3] = [
 pub fn functions(draft: &mut Draft) -> Result<(), WrongValue> {
     let (weights, flag) = draft.values("reward_weights").unwrap_or_default();
     let weight = |index: usize| match weights.get(index) {
-        Some(weight) => weight.parse::<f64>().map_err(|_| WrongValue {
+        Some(weight) => row::float(weight).map_err(|message| WrongValue {
             flag: flag.clone(),
-            message: format!("wants numbers, has {weight:?}"),
+            message,
         }),
         None => Ok(1.0),
     };

@@ -119,7 +119,7 @@ fn bounds(draft: &Draft, name: &str) -> Result<Option<(Option<f64>, f64)>, Wrong
     let number = |text: &str| {
         text.parse::<f64>()
             .ok()
-            .filter(|number| *number > 0.0)
+            .filter(|number| *number > 0.0 && number.is_finite())
             .ok_or_else(wrong)
     };
     Ok(Some(match text.split_once('_') {

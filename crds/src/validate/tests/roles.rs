@@ -29,7 +29,15 @@ fn a_reward_must_exist_weigh_something_and_make_sense() {
         ),
         (
             "reward: {remote: {urls: ['verifier:5000']}}",
-            "spec.roles.reward.remote.urls[0]: \"verifier:5000\" starts with verifier:",
+            "spec.roles.reward.remote.urls[0]: \"verifier:5000\" does not start with http:// or https://",
+        ),
+        (
+            "reward: {remote: {urls: ['http:verifier/get_reward']}}",
+            "spec.roles.reward.remote.urls[0]: \"http:verifier/get_reward\" does not start with http:// or https://",
+        ),
+        (
+            "reward: {remote: {urls: [' http://verifier/']}}",
+            "spec.roles.reward.remote.urls[0]: \" http://verifier/\" does not start with http:// or https://",
         ),
         (
             "reward: {remote: {urls: ['reward_func.py']}}",

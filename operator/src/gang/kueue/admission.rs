@@ -10,7 +10,8 @@ use serde_json::Value;
 use super::conditions::{ADMITTED, EVICTED, QUOTA_RESERVED, holds, words};
 use super::lookups::{Lookups, Priority};
 use super::{refusal, topology, workload};
-use crate::gang::{Admission, Place, stuck};
+use crate::gang::admission::{Admission, Place};
+use crate::gang::stuck;
 use crate::job::Job;
 use crate::world::Children;
 

@@ -38,22 +38,16 @@ pub fn of(workload: &DynamicObject) -> Option<(&'static str, String)> {
 mod tests {
     use std::sync::Arc;
 
-    use ppo_crds::PpoJob;
     use serde_json::{Value, json};
 
     use super::*;
     use crate::gang::{Admission, Lookups, kueue, members};
-    use crate::job::Job;
+    use crate::smallest_job::smallest_job;
     use crate::world::{Children, Kind};
 
     /// Reason and message of the job whose Workload is like this, in its condition.
     fn waits(spec: &Value, status: &Value) -> (String, String) {
-        let object = json!({
-            "apiVersion": "ppojob.dev/v1alpha1", "kind": "PpoJob", "metadata": {"name": "a", "namespace": "n", "uid": "12345678-9"},
-            "spec": {"model": {"policy": {"path": "/m"}}, "prompts": {"source": {"path": "/p.jsonl"}},
-                     "roles": {"reward": {"rules": [{"json": {}}]}}, "scheduling": {"gang": "kueue", "queue": "rl"}},
-        });
-        let job = Job::of(&serde_json::from_value::<PpoJob>(object).unwrap());
+        let job = smallest_job(&json!({"scheduling": {"gang": "kueue", "queue": "rl"}}));
         let name = members::name(&job);
         let workload = DynamicObject::new(&name, &Kind::KueueWorkload.resource());
         let workload = workload.data(json!({"spec": spec, "status": status}));

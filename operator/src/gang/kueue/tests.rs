@@ -3,22 +3,18 @@
 use std::sync::Arc;
 
 use k8s_openapi::jiff::Timestamp;
-use ppo_crds::PpoJob;
 
 use super::*;
 use crate::gang::Gang;
+use crate::smallest_job::smallest_job;
 use crate::world::{Children, Kind, PodView, SeenPod};
 
 /// A job of three engines.
 fn job() -> Job {
-    let object = json!({
-        "apiVersion": "ppojob.dev/v1alpha1", "kind": "PpoJob", "metadata": {"name": "a", "namespace": "n", "uid": "12345678-9"},
-        "spec": {"model": {"policy": {"path": "/m"}}, "prompts": {"source": {"path": "/p.jsonl"}},
-                 "batch": {"rolloutBatchSize": 12},
-                 "roles": {"rollout": {"replicas": 3}, "reward": {"rules": [{"json": {}}]}},
-                 "scheduling": {"gang": "kueue", "queue": "rl"}},
-    });
-    Job::of(&serde_json::from_value::<PpoJob>(object).unwrap())
+    smallest_job(&json!({
+        "batch": {"rolloutBatchSize": 12}, "roles": {"rollout": {"replicas": 3}},
+        "scheduling": {"gang": "kueue", "queue": "rl"},
+    }))
 }
 
 /// An engine that a queue sent to a node.

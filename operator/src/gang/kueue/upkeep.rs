@@ -13,10 +13,11 @@ use super::conditions::{
 };
 use super::lookups::Priority;
 use super::workload;
-use crate::gang::{Admission, Upkeep};
+use crate::gang::admission::Admission;
+use crate::gang::upkeep::Upkeep;
 use crate::job::Job;
-use crate::lifecycle::{Decision, Intent};
-use crate::plan::Action;
+use crate::lifecycle::decision::{Decision, Intent};
+use crate::plan::action::Action;
 use crate::snapshot::Snapshot;
 use crate::world::Kind;
 

@@ -9,8 +9,10 @@ use super::conditions::{QUOTA_RESERVED, holds};
 use super::lookups::Priority;
 use crate::gang::members;
 use crate::job::{Job, RolePods};
-use crate::lifecycle::Intent;
-use crate::plan::{Action, metadata, role_template, shape};
+use crate::lifecycle::decision::Intent;
+use crate::plan::action::Action;
+use crate::plan::object::metadata;
+use crate::plan::shape::{role_template, shape};
 use crate::settings::PodSettings;
 use crate::snapshot::Snapshot;
 use crate::world::{Children, Kind};
@@ -124,24 +126,15 @@ fn topology(job: &Job, role: Role, settings: &PodSettings) -> Option<Value> {
 
 #[cfg(test)]
 mod tests {
-    use ppo_crds::PpoJob;
-
     use super::*;
+    use crate::smallest_job::smallest_job;
 
     /// The topology that engines of a template with these annotations ask for.
     fn asked(annotations: &Value) -> Option<Value> {
-        let object = json!({
-            "apiVersion": "ppojob.dev/v1alpha1", "kind": "PpoJob", "metadata": {"name": "a", "namespace": "n", "uid": "12345678-9"},
-            "spec": {
-                "model": {"policy": {"path": "/m"}}, "prompts": {"source": {"path": "/p.jsonl"}},
-                "roles": {
-                    "rollout": {"template": {"metadata": {"annotations": annotations}}},
-                    "reward": {"rules": [{"json": {}}]},
-                },
-                "scheduling": {"gang": "kueue", "queue": "rl"},
-            },
-        });
-        let job = Job::of(&serde_json::from_value::<PpoJob>(object).unwrap());
+        let job = smallest_job(&json!({
+            "roles": {"rollout": {"template": {"metadata": {"annotations": annotations}}}},
+            "scheduling": {"gang": "kueue", "queue": "rl"},
+        }));
         topology(&job, Role::Rollout, &PodSettings::default())
     }
 

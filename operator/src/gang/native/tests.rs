@@ -1,29 +1,23 @@
 //! What happens to a PodGroup that cannot be changed when the job needs a different one.
 
 use k8s_openapi::jiff::Timestamp;
-use ppo_crds::PpoJob;
 use ppo_crds::status::PpoJobStatus;
 use serde_json::Value;
 
 use super::*;
 use crate::gang::Gang;
 use crate::plan::{Plan, plan};
+use crate::smallest_job::smallest_job;
 use crate::world::{Children, SeenPod};
 
 const ALPHA: Kind = Kind::NativePodGroupAlpha;
 
 /// One actor and so many engines, all of them needed.
 fn job(engines: u32, suspend: bool) -> Job {
-    let object = json!({
-        "apiVersion": "ppojob.dev/v1alpha1", "kind": "PpoJob",
-        "metadata": {"name": "a", "namespace": "n", "uid": "12345678-9", "generation": 1},
-        "spec": {
-            "model": {"policy": {"path": "/m"}}, "prompts": {"source": {"path": "/p.jsonl"}},
-            "algorithm": {"kl": {"coef": 0.0}}, "batch": {"rolloutBatchSize": 32}, "runPolicy": {"suspend": suspend},
-            "roles": {"reward": {"rules": [{"json": {}}]}, "rollout": {"replicas": engines, "minReplicas": engines}},
-        },
-    });
-    Job::of(&serde_json::from_value::<PpoJob>(object).unwrap())
+    smallest_job(&json!({
+        "batch": {"rolloutBatchSize": 32}, "runPolicy": {"suspend": suspend},
+        "roles": {"rollout": {"replicas": engines, "minReplicas": engines}},
+    }))
 }
 
 /// A pod of the first attempt, on that node.

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use kube::api::DynamicObject;
-use ppo_crds::PpoJob;
 use serde_json::{Value, json};
 
 use super::*;
 use crate::gang::members;
+use crate::smallest_job::smallest_job;
 use crate::world::{Children, Kind, SeenPod};
 
 const MADE: &str = "2026-01-01T00:00:00Z";
@@ -15,19 +15,6 @@ const MADE: &str = "2026-01-01T00:00:00Z";
 fn at(seconds: i64) -> Timestamp {
     let made: Timestamp = MADE.parse().unwrap();
     made.checked_add(SignedDuration::from_secs(seconds)).unwrap()
-}
-
-fn job(spec: Value) -> Job {
-    let mut whole = json!({
-        "apiVersion": "ppojob.dev/v1alpha1", "kind": "PpoJob",
-        "metadata": {"name": "a", "namespace": "n", "uid": "12345678-9"},
-        "spec": {"model": {"policy": {"path": "/m"}}, "prompts": {"source": {"path": "/p.jsonl"}},
-                 "roles": {"reward": {"rules": [{"json": {}}]}}},
-    });
-    for (field, value) in spec.as_object().unwrap() {
-        whole["spec"][field] = value.clone();
-    }
-    Job::of(&serde_json::from_value::<PpoJob>(whole).unwrap())
 }
 
 /// A pod that asks a scheduler of gangs for a node.
@@ -67,7 +54,7 @@ fn said(job: &Job, seen: &Snapshot, now: Timestamp) -> Option<String> {
 
 #[test]
 fn pods_without_a_word_are_a_silence_once_the_youngest_has_waited_long_enough() {
-    let job = job(json!({"scheduling": {"queue": "rl"}}));
+    let job = smallest_job(&json!({"scheduling": {"queue": "rl"}}));
     let pods = [
         pod("a-actor-0", "actor", at(0), json!([])),
         pod("a-rollout-0", "rollout", at(5), json!([])),
@@ -95,7 +82,7 @@ fn one_word_of_one_pod_breaks_the_silence() {
         pod("a-rollout-0", "rollout", at(0), refused()),
     ];
     for gang in [Gang::Volcano, Gang::Coscheduling, Gang::None] {
-        assert_eq!(Silence::of(&job(json!({})), &seen(gang, pods.clone())), None);
+        assert_eq!(Silence::of(&smallest_job(&json!({})), &seen(gang, pods.clone())), None);
     }
 }
 
@@ -105,10 +92,10 @@ fn a_job_whose_pods_all_have_nodes_waits_for_no_scheduler() {
     let mut placed = pod("a-actor-0", "actor", at(0), ready).as_ref().clone();
     placed.life = Life::Starting;
     assert_eq!(
-        Silence::of(&job(json!({})), &seen(Gang::Volcano, [Arc::new(placed)])),
+        Silence::of(&smallest_job(&json!({})), &seen(Gang::Volcano, [Arc::new(placed)])),
         None
     );
-    assert_eq!(Silence::of(&job(json!({})), &seen(Gang::Volcano, [])), None);
+    assert_eq!(Silence::of(&smallest_job(&json!({})), &seen(Gang::Volcano, [])), None);
 }
 
 #[test]
@@ -124,7 +111,7 @@ fn the_scheduler_that_is_named_is_the_one_that_the_pods_ask_for() {
         ("volcano", Gang::Volcano, "volcano-system"),
     ] {
         let pods = [Arc::new(asking(scheduler, "a-actor-0", "actor", at(0), &json!([])))];
-        let words = said(&job(json!({})), &seen(gang, pods), at(60)).unwrap();
+        let words = said(&smallest_job(&json!({})), &seen(gang, pods), at(60)).unwrap();
         let name = format!("the scheduler {scheduler} has said nothing of pod a-actor-0");
         assert!(words.starts_with(&name), "{name:?} is not first in {words}");
         assert!(words.contains(look), "{look:?} is not in {words}");
@@ -133,7 +120,7 @@ fn the_scheduler_that_is_named_is_the_one_that_the_pods_ask_for() {
 
 #[test]
 fn a_workload_without_a_condition_is_kueues_silence_and_one_with_any_is_not() {
-    let job = job(json!({"scheduling": {"gang": "kueue", "queue": "rl"}}));
+    let job = smallest_job(&json!({"scheduling": {"gang": "kueue", "queue": "rl"}}));
     let workload = |conditions: Value| {
         let mut workload = DynamicObject::new(&members::name(&job), &Kind::KueueWorkload.resource());
         workload.metadata.creation_timestamp = serde_json::from_value(json!(MADE)).unwrap();
@@ -160,8 +147,8 @@ fn a_webhook_that_does_not_answer_is_a_silence_with_the_api_servers_words() {
         since: at(10),
         words: "applying KueueWorkload a: connection refused".into(),
     });
-    assert_eq!(said(&job(json!({})), &seen, at(39)), None);
-    let words = said(&job(json!({})), &seen, at(40)).unwrap();
+    assert_eq!(said(&smallest_job(&json!({})), &seen, at(39)), None);
+    let words = said(&smallest_job(&json!({})), &seen, at(40)).unwrap();
     assert!(words.starts_with("Kueue's webhook does not answer"), "{words}");
     assert!(words.contains("connection refused"), "{words}");
 }

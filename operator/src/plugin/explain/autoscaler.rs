@@ -7,8 +7,9 @@ use k8s_openapi::api::core::v1::{Event, Pod};
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt as _;
 
-use super::evidence::{one_line, time};
-use super::{Evidence, Finding, remedy, taints};
+use super::evidence::{Evidence, one_line, time};
+use super::finding::Finding;
+use super::{remedy, taints};
 use crate::plugin::age;
 
 /// Seconds in which a node that was asked for is there or given up: cluster-autoscaler's `--max-node-provision-time`, and Karpenter's

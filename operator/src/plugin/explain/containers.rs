@@ -4,8 +4,9 @@ use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt as _;
 
-use super::evidence::one_line;
-use super::{Cause, Evidence, Finding, image, remedy, termination};
+use super::evidence::{Evidence, one_line};
+use super::finding::{Cause, Finding};
+use super::{image, remedy, termination};
 use crate::failure::NOT_ADMITTED;
 use crate::plugin::{age, pods};
 

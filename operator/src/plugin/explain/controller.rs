@@ -4,7 +4,8 @@ use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt as _;
 
-use super::{Cause, Evidence, Finding};
+use super::evidence::Evidence;
+use super::finding::{Cause, Finding};
 use crate::plugin::age;
 use crate::plugin::gang::is_of;
 use crate::status::NO_LONGER_VALID;

@@ -3,7 +3,9 @@
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt as _;
 
-use super::{Cause, Evidence, Finding, terminating};
+use super::evidence::Evidence;
+use super::finding::{Cause, Finding};
+use super::terminating;
 use crate::plugin::age;
 
 /// Finalizer of `kubectl delete --cascade=foreground`: the object goes after all that it owns.

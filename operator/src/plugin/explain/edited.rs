@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 use kube::ResourceExt as _;
 use ppo_crds::spec::{Role, RolesSpec};
 
-use super::{Cause, Evidence, Finding};
+use super::evidence::Evidence;
+use super::finding::{Cause, Finding};
 use crate::plugin::pods;
 
 /// The template of a role that is not named.

@@ -1,7 +1,8 @@
 //! Why the job failed.
 
-use super::evidence::one_line;
-use super::{Cause, Evidence, Finding, containers, remedy};
+use super::evidence::{Evidence, one_line};
+use super::finding::{Cause, Finding};
+use super::{containers, remedy};
 
 /// The failure, and what its pods still show of it. Nothing for a job that succeeded.
 pub fn findings(evidence: &Evidence) -> Vec<Finding> {

@@ -3,9 +3,9 @@
 use k8s_openapi::jiff::Timestamp;
 use ppo_crds::status::Phase;
 
-use super::evidence::one_line;
+use super::evidence::{Evidence, one_line};
+use super::finding::{Cause, Finding};
 use super::scheduling::{is_of_budget, refused};
-use super::{Cause, Evidence, Finding};
 
 /// A disruption budget that the API server refuses: the job runs on without.
 pub fn finding(evidence: &Evidence, now: Timestamp) -> Option<Finding> {

@@ -3,8 +3,9 @@
 use k8s_openapi::jiff::Timestamp;
 use ppo_crds::status::Phase;
 
-use super::evidence::one_line;
-use super::{Cause, Evidence, Finding, remedy, scheduling};
+use super::evidence::{Evidence, one_line};
+use super::finding::{Cause, Finding};
+use super::{remedy, scheduling};
 use crate::plugin::gang::{condition, is_of, text};
 use crate::plugin::pods;
 

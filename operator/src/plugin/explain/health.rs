@@ -3,7 +3,7 @@
 use k8s_openapi::jiff::Timestamp;
 use ppo_crds::status::Phase;
 
-use super::Evidence;
+use super::evidence::Evidence;
 use crate::plugin::age;
 
 /// One sentence for a job without a [blocking](super::Finding::blocks) finding.

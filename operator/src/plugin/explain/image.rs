@@ -3,7 +3,8 @@
 use k8s_openapi::api::core::v1::Pod;
 use ppo_crds::pod::{VLLM_CONTAINER, WORKER_CONTAINER, annotation, config_name};
 
-use super::{Evidence, edited};
+use super::edited;
+use super::evidence::Evidence;
 use crate::plugin::pods;
 
 /// Where, to stand behind "correct the image's name". What the job's template does not name was chosen when the job began: what the

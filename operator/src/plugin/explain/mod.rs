@@ -7,7 +7,7 @@ mod deletion;
 mod edited;
 mod end;
 mod eviction;
-mod evidence;
+pub(super) mod evidence;
 mod finding;
 mod gang;
 mod health;

@@ -4,8 +4,9 @@ use k8s_openapi::jiff::Timestamp;
 use ppo_crds::pod::port;
 use ppo_crds::status::{Phase, RoleStatus};
 
-use super::evidence::one_line;
-use super::{Cause, Evidence, Finding, controller};
+use super::controller;
+use super::evidence::{Evidence, one_line};
+use super::finding::{Cause, Finding};
 use crate::condition::kind;
 use crate::lifecycle::not_ready_from;
 use crate::plugin::{age, pods};

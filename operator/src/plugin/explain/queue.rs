@@ -5,8 +5,8 @@ use kube::ResourceExt as _;
 use kube::api::DynamicObject;
 use ppo_crds::status::Phase;
 
-use super::evidence::one_line;
-use super::{Cause, Evidence, Finding};
+use super::evidence::{Evidence, one_line};
+use super::finding::{Cause, Finding};
 use crate::condition::kind;
 use crate::gang::{admission_checks, stuck};
 use crate::plugin::gang::{condition, is_of, text};

@@ -6,7 +6,8 @@
 
 use ppo_crds::spec::Gang;
 
-use super::{Evidence, limit_range, taints};
+use super::evidence::Evidence;
+use super::{limit_range, taints};
 use crate::plugin::pods;
 
 /// A rule: when the words hold this, this helps.
@@ -76,8 +77,8 @@ pub fn of_scheduling(words: &str, evidence: &Evidence) -> String {
     if let Some(resource) = insufficient(words).filter(|resource| resource.contains('/')) {
         let asked = evidence
             .living()
-            .filter_map(|pod| pods::limits(pod).remove(&resource))
-            .max_by_key(|it| number(it));
+            .filter_map(|pod| pods::asked_for(pod, &resource))
+            .max();
         let each = asked
             .map(|asked| format!(" (its pods ask for up to {asked} on one node)"))
             .unwrap_or_default();
@@ -361,8 +362,4 @@ fn insufficient(words: &str) -> Option<String> {
     let mut names: Vec<&str> = names.filter_map(|rest| rest.split([' ', ',']).next()).collect();
     names.sort_by_key(|name| !name.contains('/'));
     names.first().map(|name| name.trim_end_matches('.').to_string())
-}
-
-fn number(quantity: &str) -> u64 {
-    quantity.parse().unwrap_or(0)
 }

@@ -6,8 +6,9 @@ use kube::ResourceExt as _;
 use ppo_crds::spec::Role;
 use ppo_crds::status::Phase;
 
-use super::evidence::{one_line, time};
-use super::{Cause, Evidence, Finding, autoscaler, edited, remedy};
+use super::evidence::{Evidence, one_line, time};
+use super::finding::{Cause, Finding};
+use super::{autoscaler, edited, remedy};
 use crate::gang::ATTENTION_SECONDS;
 use crate::plugin::{age, pods};
 use crate::status::QUOTA_FOR_FEWER;

@@ -1,7 +1,8 @@
 //! A scheduler that is installed and does not run, as the operator reports it.
 
-use super::evidence::one_line;
-use super::{Cause, Evidence, Finding, remedy};
+use super::evidence::{Evidence, one_line};
+use super::finding::{Cause, Finding};
+use super::remedy;
 use crate::gang::SCHEDULER_SILENT;
 
 const START: &str = "start it (its log says why it stopped), and the job goes on by itself; or suspend the job, change spec.scheduling.gang to \

@@ -6,7 +6,8 @@ use kube::ResourceExt as _;
 use ppo_crds::spec::Role;
 use ppo_crds::status::{Phase, RoleStatus};
 
-use super::{Cause, Evidence, Finding};
+use super::evidence::Evidence;
+use super::finding::{Cause, Finding};
 use crate::plugin::pods;
 
 /// The findings; those that are about engines alone hold nothing up while the job runs without them.

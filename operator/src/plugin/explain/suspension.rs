@@ -3,7 +3,8 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
 use k8s_openapi::jiff::Timestamp;
 
-use super::{Cause, Evidence, Finding};
+use super::evidence::Evidence;
+use super::finding::{Cause, Finding};
 use crate::plugin::age;
 
 /// The suspension; pods that still save their checkpoint are named with it.

@@ -4,7 +4,8 @@ use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt as _;
 
-use super::{Cause, Evidence, Finding};
+use super::evidence::Evidence;
+use super::finding::{Cause, Finding};
 use crate::plugin::{age, pods};
 
 /// Seconds after its grace period in which a pod is really gone.

@@ -5,7 +5,8 @@ use ppo_crds::pod::WORKER_CONTAINER;
 use ppo_crds::report::{Outcome, Reason, exit_code};
 
 use super::evidence::one_line;
-use super::{Cause, Finding, remedy};
+use super::finding::{Cause, Finding};
+use super::remedy;
 
 /// What the end of a container of this job means. `last_line` is the last line of its log, where it could be read.
 pub fn finding(job: &str, container: &str, end: &ContainerStateTerminated, last_line: Option<&str>) -> Finding {

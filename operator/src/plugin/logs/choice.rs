@@ -1,4 +1,4 @@
-//! Which pods' logs the flags choose.
+//! Which logs the flags choose.
 
 use std::collections::BTreeSet;
 
@@ -14,9 +14,24 @@ pub fn is_chosen(pod: &Pod, args: &LogsArgs) -> bool {
         && args.index.is_none_or(|index| pods::index(pod) == Some(index))
 }
 
-/// Whether the pod has, or will have, the container that is asked for.
-pub fn has_container(pod: &Pod, args: &LogsArgs) -> bool {
-    container_names(pod).any(|name| name == args.container)
+/// Whether the container of this name is asked for.
+pub fn is_wanted(container: &str, args: &LogsArgs) -> bool {
+    args.all_containers || container == args.container
+}
+
+/// The containers that are asked for, there or to come, each with its pod.
+pub fn sources<'a>(pods: &'a [Pod], args: &LogsArgs) -> Vec<(&'a Pod, &'a str)> {
+    let chosen = pods.iter().filter(|pod| is_chosen(pod, args));
+    let containers = chosen.flat_map(|pod| container_names(pod).map(move |container| (pod, container)));
+    containers.filter(|(_, container)| is_wanted(container, args)).collect()
+}
+
+/// What stands before the lines of a container: its pod, with its own name where there may be several.
+pub fn shown(pod: &Pod, container: &str, args: &LogsArgs) -> String {
+    match args.all_containers {
+        true => format!("{}/{container}", pods::short_name(pod)),
+        false => pods::short_name(pod),
+    }
 }
 
 /// Why the flags choose none of the pods there are, without a full stop; None where they choose some, or there are no pods.
@@ -33,7 +48,7 @@ pub fn unfit(args: &LogsArgs, phase: Phase, pods: &[Pod]) -> Option<String> {
         ));
     }
     let there: BTreeSet<&str> = chosen.iter().copied().flat_map(container_names).collect();
-    if chosen.is_empty() || there.contains(container.as_str()) {
+    if chosen.is_empty() || there.iter().any(|there| is_wanted(there, args)) {
         return None;
     }
     let there: Vec<&str> = there.into_iter().collect();
@@ -86,7 +101,9 @@ mod tests {
             follow: false,
             tail: None,
             since: None,
+            since_time: None,
             container: container.into(),
+            all_containers: false,
             previous: false,
             timestamps: false,
         }
@@ -123,8 +140,21 @@ mod tests {
     }
 
     #[test]
-    fn a_container_for_debugging_can_be_chosen_like_any_other() {
-        assert!(has_container(&pod("actor"), &args("debugger", None)));
-        assert!(!has_container(&pod("actor"), &args("vllm", None)));
+    fn a_container_for_debugging_can_be_chosen_like_any_other_and_is_among_all() {
+        let pods = [pod("actor")];
+        let chosen = |args: &LogsArgs| {
+            let chosen = sources(&pods, args).into_iter();
+            chosen
+                .map(|(pod, container)| shown(pod, container, args))
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(chosen(&args("debugger", None)), ["actor-0"]);
+        assert!(chosen(&args("vllm", None)).is_empty());
+        let all = LogsArgs {
+            all_containers: true,
+            ..args("worker", None)
+        };
+        assert_eq!(chosen(&all), ["actor-0/worker", "actor-0/debugger"]);
+        assert_eq!(unfit(&all, Phase::Running, &pods), None);
     }
 }

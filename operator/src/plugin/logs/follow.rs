@@ -15,9 +15,9 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::choice::{is_chosen, unfit};
+use super::choice::{is_chosen, is_wanted, shown, unfit};
 use super::open::{Refusal, open};
-use super::{Writer, whole};
+use super::writer::{Writer, whole};
 use crate::plugin::cli::LogsArgs;
 use crate::plugin::connection::Connection;
 use crate::plugin::merge::Line;
@@ -34,9 +34,9 @@ const TRIES: u32 = 5;
 
 /// What a task that reads one log sends.
 enum Message {
-    /// A line of the pod with this name, in this run of its container.
+    /// A line of this run, and what stands before it.
     Line(Run, String, Line),
-    /// Nothing more is read of this run, of the pod with this name, now.
+    /// Nothing more is read of this run now, before whose lines that stands.
     Stop(Run, String, Stop),
 }
 
@@ -52,8 +52,15 @@ enum Stop {
     Refused(Refusal, bool),
 }
 
-/// A container's run: uid of the pod, and how often the container was restarted in it.
-type Run = (String, i32);
+/// A container's run.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Run {
+    /// uid of its pod.
+    pod: String,
+    container: String,
+    /// How often it was restarted in the pod.
+    restarts: i32,
+}
 
 /// How far the log of a run was read.
 #[derive(Clone, Copy, Default)]
@@ -246,10 +253,9 @@ fn look(connection: &Connection, args: &LogsArgs, followed: &mut Followed, found
         return Look::Ended("it was deleted".into());
     };
     while followed.tasks.try_join_next().is_some() {}
-    for pod in pods.iter().filter(|pod| is_chosen(pod, args)) {
-        let Some((run, state)) = run(pod, &args.container) else {
-            continue;
-        };
+    let chosen = pods.iter().filter(|pod| is_chosen(pod, args));
+    let runs = chosen.flat_map(|pod| runs(pod, args).map(move |(run, state)| (pod, run, state)));
+    for (pod, run, state) in runs {
         let reading = followed.readings.entry(run.clone()).or_default();
         if !reading.has_more(state) {
             continue;
@@ -257,10 +263,10 @@ fn look(connection: &Connection, args: &LogsArgs, followed: &mut Followed, found
         reading.is_open = true;
         // A node that does not answer holds up its own pods' logs alone.
         let (connection, args, sender) = (connection.clone(), args.clone(), followed.sender.clone());
-        let (name, shown, after) = (pod.name_any(), pods::short_name(pod), reading.last);
+        let (name, shown, after) = (pod.name_any(), shown(pod, &run.container, &args), reading.last);
         let (has_ended, job_has_ended) = (state.terminated.is_some(), phase.is_finished());
         followed.tasks.spawn(async move {
-            let stop = match open(&connection, &args, &name, after).await {
+            let stop = match open(&connection, &args, &name, &run.container, after).await {
                 Ok(log) => match pass_on(log, &run, &shown, &sender).await {
                     Ok(Passed::All) => Stop::End(has_ended),
                     Ok(Passed::Quiet) => Stop::Quiet(job_has_ended),
@@ -320,10 +326,20 @@ fn awaited(args: &LogsArgs, phase: Phase, pods: &[Pod]) -> String {
     format!("{name} has no running pods ({phase:?}); waiting for them.")
 }
 
-/// The present run of a pod's container, and its state.
-fn run<'a>(pod: &'a Pod, container: &str) -> Option<(Run, &'a ContainerState)> {
-    let status = pods::containers(pod).find(|status| status.name == container)?;
-    Some(((pod.uid()?, status.restart_count), status.state.as_ref()?))
+/// The present runs of a pod's containers that are asked for, each with its state.
+fn runs<'a>(pod: &'a Pod, args: &LogsArgs) -> impl Iterator<Item = (Run, &'a ContainerState)> {
+    let status = pod.status.iter();
+    let of_debugging = status.flat_map(|status| status.ephemeral_container_statuses.iter().flatten());
+    let wanted = pods::containers(pod).chain(of_debugging);
+    let wanted = wanted.filter(move |status| is_wanted(&status.name, args));
+    wanted.filter_map(move |status| {
+        let run = Run {
+            pod: pod.uid()?,
+            container: status.name.clone(),
+            restarts: status.restart_count,
+        };
+        Some((run, status.state.as_ref()?))
+    })
 }
 
 #[cfg(test)]

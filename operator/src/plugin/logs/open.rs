@@ -9,9 +9,9 @@ use kube::Error;
 use kube::api::{Api, LogParams};
 use tokio::time::timeout;
 
+use super::since::Since;
 use crate::plugin::cli::LogsArgs;
 use crate::plugin::connection::Connection;
-use crate::plugin::logs::Since;
 use crate::plugin::merge::{Line, lines};
 use crate::plugin::refusal::Request;
 
@@ -36,21 +36,24 @@ impl Refusal {
     }
 }
 
-/// The log of the chosen container of the pod `name`, from the end of an earlier reading on where there is one. A connection that breaks is
+/// The log of a container of the pod `name`, from the end of an earlier reading on where there is one. A connection that breaks is
 /// its last item.
 pub async fn open(
     connection: &Connection,
     args: &LogsArgs,
     name: &str,
+    container: &str,
     after: Option<Timestamp>,
 ) -> Result<impl Stream<Item = io::Result<Line>> + use<>, Refusal> {
     let api: Api<Pod> = Api::namespaced(connection.client.clone(), &connection.namespace);
     let parameters = LogParams {
-        container: Some(args.container.clone()),
+        container: Some(container.into()),
         follow: args.follow,
         previous: args.previous,
         // The API takes whole seconds, and kube rounds to the nearest one, which may lie ahead.
-        since_time: after.and_then(|after| Timestamp::from_second(after.as_second()).ok()),
+        since_time: after
+            .or(args.since_time)
+            .and_then(|from| Timestamp::from_second(from.as_second()).ok()),
         since_seconds: args.since.filter(|_| after.is_none()).map(Since::seconds),
         // -1 are all of them, for which the API has no number.
         tail_lines: args.tail.filter(|tail| *tail >= 0 && after.is_none()),

@@ -1,6 +1,8 @@
-//! `--since`: how far back a log is read.
+//! `--since` and `--since-time`: how far back a log is read.
 
 use std::time::{Duration, Instant};
+
+use k8s_openapi::jiff::Timestamp;
 
 use crate::plugin::duration;
 
@@ -33,6 +35,15 @@ impl Since {
     }
 }
 
+/// `--since-time`: a time as RFC 3339 writes it.
+///
+/// # Errors
+/// What fits, when it is none.
+pub fn parse_time(text: &str) -> Result<Timestamp, String> {
+    let time = text.parse::<Timestamp>();
+    time.map_err(|_| "a time has its date and its zone, as 2026-01-31T09:30:00Z or 2026-01-31T10:30:00+01:00".into())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -53,6 +64,20 @@ mod tests {
     fn what_is_no_time_is_refused_with_what_fits() {
         for wrong in ["", "5", "0s", "yesterday"] {
             assert!(Since::parse(wrong).unwrap_err().contains("as 30s, 5m or 2h"), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_time_is_read_in_any_zone_and_without_one_is_refused_with_what_fits() {
+        assert_eq!(
+            parse_time("2026-01-31T10:30:00+01:00"),
+            parse_time("2026-01-31T09:30:00Z")
+        );
+        for wrong in ["", "5m", "2026-01-31", "2026-01-31T09:30:00", "09:30"] {
+            assert!(
+                parse_time(wrong).unwrap_err().contains("as 2026-01-31T09:30:00Z"),
+                "{wrong}"
+            );
         }
     }
 }

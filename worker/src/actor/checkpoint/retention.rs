@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use ppo_crds::run_config::Evaluation;
 use serde::Deserialize;
 
-use super::manifest::{self, Inputs, State};
+use super::manifest;
+use crate::run_state::{Inputs, State};
 
 /// What a run keeps.
 #[derive(Clone, Copy, Debug)]

@@ -1,7 +1,10 @@
 use anyhow::bail;
+use ppo_crds::report::exit_code;
 
 use super::*;
 use crate::actor::fence::Superseded;
+use crate::outcome::{self, OtherFormat};
+use crate::run_state::Inputs;
 
 fn state(step: u64, quality: Option<f64>) -> State {
     State {
@@ -421,6 +424,7 @@ fn a_file_that_cannot_be_read_is_no_damage_and_neither_is_another_format() {
     fs::write(newest.join("manifest.json"), r#"{"format": 3, "parts": []}"#).unwrap();
     let error = checkpoints.latest(|_| ()).unwrap_err();
     assert!(error.is::<OtherFormat>(), "{error:#}");
+    assert_eq!(outcome::code(&error), exit_code::BAD_CONFIGURATION);
     assert_eq!(steps(&checkpoints), [1, 2]);
     // Who only asks what was saved last passes over it.
     assert_eq!(checkpoints.newest().unwrap().unwrap().1.step, 1);

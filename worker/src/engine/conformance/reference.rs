@@ -3,8 +3,8 @@
 
 use tch::{Device, Kind, Tensor};
 
-use crate::engine::decoder_shape::DecoderShape;
 use crate::model::Weights;
+use crate::native::decoder_shape::DecoderShape;
 
 /// Logits `[tokens, vocab]` of one sequence.
 pub fn logits(s: &DecoderShape, weights: &Weights, tokens: &[u32]) -> Tensor {

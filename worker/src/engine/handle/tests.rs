@@ -6,7 +6,7 @@ use tch::Tensor;
 
 use super::*;
 use crate::engine::hash_runner::{Fault, HashRunner, alone, next, request};
-use crate::engine::request::{Details, FinishReason, News};
+use crate::engine::request::{Details, FinishReason, News, Spent};
 use crate::engine::runner::Draw;
 use crate::model::Weights;
 
@@ -567,13 +567,70 @@ fn each_samples_tokens_are_timed_streamed_or_not_the_first_since_its_request_was
     let tokens: usize = samples.iter().map(|sample| sample.tokens.len()).sum();
     let timed = timed.lock();
     let is_first = |waited: &&Waited| matches!(waited, Waited::First(_));
-    assert_eq!((timed.iter().filter(is_first).count(), timed.len()), (5, tokens));
+    let is_whole = |waited: &&Waited| matches!(waited, Waited::All(_));
+    assert_eq!(timed.iter().filter(is_first).count(), 5);
+    assert_eq!(timed.iter().filter(is_whole).count(), 5);
+    assert_eq!(timed.len(), tokens + 5);
     for waited in timed.iter() {
-        let (Waited::First(waited) | Waited::Next(waited)) = *waited;
+        let (Waited::First(waited) | Waited::Next(waited)) = *waited else {
+            continue;
+        };
         // A pass takes a millisecond.
         assert!(
             waited >= Duration::from_millis(1) && waited <= took,
             "{waited:?} of {took:?}"
         );
     }
+}
+
+#[test]
+fn the_time_of_a_sample_that_has_ended_is_told_in_parts_that_are_all_of_it_and_that_of_one_that_is_withdrawn_is_not() {
+    // The second waits for the place of the first.
+    let engine = slow_engine(EngineConfig {
+        max_sequences: 1,
+        ..EngineConfig::default()
+    });
+    let spent: Arc<Mutex<Vec<Spent>>> = Arc::default();
+    let noted = spent.clone();
+    engine.time_tokens(move |waited| {
+        if let Waited::All(spent) = waited {
+            noted.lock().push(spent);
+        }
+    });
+    let began = Instant::now();
+    // Both are there before the first begins.
+    engine.pause(Pause::Keep).wait(LONG).unwrap();
+    let requests = [request(5, 0..1, 20), request(6, 0..1, 20)];
+    let tickets = requests.map(|request| engine.submit(request).unwrap());
+    engine.resume();
+    let samples = tickets.map(|ticket| ticket.wait(LONG).unwrap().remove(0).tokens.len());
+    let took = began.elapsed();
+    let withdrawn = engine.submit(request(7, 0..1, 50_000)).unwrap();
+    until("it to run", || engine.stats().running == 1);
+    engine.abort(vec![withdrawn.number()]);
+    withdrawn.wait(LONG).unwrap();
+    let spent = spent.lock();
+    let sizes: Vec<(usize, usize)> = spent
+        .iter()
+        .map(|spent| (spent.prompt_tokens, spent.generation_tokens))
+        .collect();
+    assert_eq!(sizes, [(5, samples[0]), (6, samples[1])]);
+    let whole = |spent: &Spent| spent.queued + spent.prefill + spent.decode;
+    assert!(spent.iter().all(|spent| whole(spent) <= took), "{spent:?} of {took:?}");
+    let (first, second) = (spent[0], spent[1]);
+    assert!(second.queued >= first.prefill + first.decode, "{spent:?}");
+    // Each token takes a pass, and each pass a millisecond.
+    let passes = |tokens: usize| Duration::from_millis(tokens as u64);
+    for spent in spent.iter() {
+        assert!(spent.prefill >= passes(1), "{spent:?}");
+        assert!(spent.decode >= passes(spent.generation_tokens - 1), "{spent:?}");
+    }
+}
+
+#[test]
+fn an_engine_tells_how_large_its_cache_is_before_anything_is_asked_of_it() {
+    let stats = engine().stats();
+    assert_eq!((stats.cache_blocks, stats.block_size), (7000, 16));
+    let cache = engine().cache_tokens();
+    assert_eq!(stats.cache_blocks * stats.block_size, cache);
 }

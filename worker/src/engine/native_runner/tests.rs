@@ -1,7 +1,9 @@
 use tch::Kind;
 
 use super::*;
-use crate::engine::conformance::{Subject, chunk, conforms, draw, load, loaded, random_weights, tiny, tokens};
+use crate::engine::conformance::{
+    Subject, check_any_batch_is_the_same, chunk, conforms, draw, load, loaded, qwen, random_weights, runs, tiny, tokens,
+};
 use crate::engine::staging::{NewWeights, Staging};
 use crate::model::Weights;
 use crate::native::bytes::bytes_of;
@@ -17,11 +19,32 @@ impl Subject for NativeRunner {
     }
 
     fn rows(&self) -> Vec<f32> {
-        self.logits()
+        (0..).map_while(|row| self.decoder.logits(row)).flatten().collect()
     }
 }
 
 conforms!(NativeRunner);
+
+proptest::proptest! {
+    #![proptest_config(proptest::prelude::ProptestConfig {
+        cases: <NativeRunner as Subject>::CASES,
+        ..proptest::prelude::ProptestConfig::default()
+    })]
+
+    /// Every matrix is as deep as a number of tiles, where the processor multiplies those, and the others' vectors are full.
+    #[test]
+    fn bfloat16_rows_that_fill_tiles_are_the_same_in_any_batch_chunking_order_placement_and_thread_count(run in runs()) {
+        let shape = DecoderShape {
+            hidden: 64,
+            heads: 4,
+            head_dim: 16,
+            intermediate: 96,
+            inv_freq: (0..8).map(|i| 10000f32.powf(-(i as f32) / 8.0)).collect(),
+            ..qwen(Kind::BFloat16)
+        };
+        check_any_batch_is_the_same::<NativeRunner>(&shape, &run)?;
+    }
+}
 
 #[test]
 fn sizes_whose_products_the_kernels_cannot_count_are_refused() {

@@ -33,6 +33,8 @@ pub struct Pass {
     pub copies: Vec<(u32, u32)>,
     /// The forward; empty when nothing waits or runs.
     pub batch: ForwardBatch,
+    /// Samples that come to run, for the first time or again.
+    pub admitted: Vec<SequenceId>,
 }
 
 /// A sample that is done.

@@ -1,4 +1,4 @@
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use proptest::prelude::*;
 
@@ -19,6 +19,8 @@ struct World {
     done: HashMap<SequenceId, Completion>,
     /// Every token as it was drawn.
     told: HashMap<SequenceId, Vec<Told>>,
+    /// Samples that came to run.
+    admitted: HashSet<SequenceId>,
     passes: usize,
 }
 
@@ -34,6 +36,7 @@ impl World {
             runner: HashRunner::new(blocks, block_size, MAX_POSITIONS),
             done: HashMap::new(),
             told: HashMap::new(),
+            admitted: HashSet::new(),
             passes: 0,
         }
     }
@@ -48,6 +51,7 @@ impl World {
             was_idle,
             "a pass does something as long as there is something to do"
         );
+        self.admitted.extend(&pass.admitted);
         for (from, to) in pass.copies {
             self.runner.copy_block(from, to).unwrap();
         }
@@ -56,6 +60,7 @@ impl World {
         let output = self.runner.forward(&pass.batch).unwrap();
         let outcome = self.scheduler.complete(output, 0);
         for Advance { id, drawn, top, .. } in outcome.advances {
+            assert!(self.admitted.contains(&id), "{id:?} is drawn and never came to run");
             self.told.entry(id).or_default().push((drawn, top));
         }
         self.done

@@ -4,7 +4,7 @@ use anyhow::{Context, Result, ensure};
 use tch::Tensor;
 
 use super::Placement;
-use crate::engine::decoder_shape::DecoderShape;
+use crate::native::decoder_shape::DecoderShape;
 
 /// Keys and values of all layers, and one more block than the scheduler knows of: filler rows write there.
 #[derive(Debug)]

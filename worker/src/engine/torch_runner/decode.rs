@@ -18,9 +18,9 @@ use super::draws;
 use super::gathered::Gathered;
 use super::groups::{Group, Inputs, slot};
 use super::kernel::{Heads, Kernel};
-use crate::engine::decoder_shape::DecoderShape;
 use crate::native::batch::{Batch, Draw, Drawn};
 use crate::native::cuda::{Graph, Pool, Shim};
+use crate::native::decoder_shape::DecoderShape;
 use crate::native::device::{Staging, UsualOperators};
 
 /// The passes that were seen so far.

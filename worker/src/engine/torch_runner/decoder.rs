@@ -9,7 +9,7 @@ use super::kernel::Heads;
 use super::rotary::Rotary;
 use super::steps::{Projected, Steps, Stream};
 use super::weights::{Layer, Weights};
-use crate::engine::decoder_shape::DecoderShape;
+use crate::native::decoder_shape::DecoderShape;
 
 /// Weights and cache, and what is computed with them. Nothing here waits for the device, so that it can be captured.
 #[derive(Debug)]

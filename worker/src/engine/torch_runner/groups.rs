@@ -10,8 +10,8 @@ use super::chunked::Chunked;
 use super::gathered::Gathered;
 use super::kernel::{Heads, Kernel};
 use super::steps::{Layout, Steps};
-use crate::engine::decoder_shape::DecoderShape;
 use crate::native::batch::{Batch, Chunk};
+use crate::native::decoder_shape::DecoderShape;
 use crate::native::device::send;
 
 /// Rows of a pass.

@@ -3,7 +3,7 @@
 use anyhow::Result;
 use tch::{Device, Kind, Tensor};
 
-use crate::engine::decoder_shape::DecoderShape;
+use crate::native::decoder_shape::DecoderShape;
 use crate::native::flash::{self, Packed};
 
 /// Attention over packed sequences, with the logarithms of its sums: [`flash::attention`], or in tests what computes the same.

@@ -7,10 +7,10 @@ use anyhow::{Context, Result};
 use tch::{Device, Tensor};
 
 use crate::engine::changes::Changes;
-use crate::engine::decoder_shape::DecoderShape;
 use crate::engine::found_weights::find;
 use crate::model::MergedWeights;
 use crate::model::names::{EMBEDDING, LM_HEAD};
+use crate::native::decoder_shape::DecoderShape;
 
 /// Changed numbers that are written at once: of many a GPU that is nearly full has no room for their places.
 const WRITTEN: usize = 1 << 22;

@@ -400,7 +400,7 @@ fn of_model(model: ModelReward) -> Service {
         rules: Vec::new(),
         remote: None,
     };
-    let model = crate::roles::Reward::Here(model);
+    let model = crate::reward::Reward::Here(model);
     let service = empty(None, &Limits::default());
     service
         .ready(RewardSource::new(&reward, Some(model)).unwrap(), None)

@@ -214,7 +214,6 @@ fn whole_numbers_are_compared_by_their_digits_however_many_there_are() {
         ("007", "7", 1.0),
         // What is written otherwise is compared as a float.
         ("9.007199254740992e15", "9007199254740992", 1.0),
-        (r"\frac{84}{2}", "42", 1.0),
     ] {
         for tolerance in [0.0, 1e-6] {
             assert_eq!(
@@ -226,6 +225,35 @@ fn whole_numbers_are_compared_by_their_digits_however_many_there_are() {
     }
     assert_eq!(score(&numeric(1.0), "41", "42"), 1.0);
     assert_eq!(score(&numeric(1.0), "40", "42"), 0.0);
+}
+
+#[test]
+fn where_the_label_is_a_whole_number_a_fraction_that_comes_to_it_is_not_worked_out() {
+    for (response, label, wanted) in [
+        ("48/2", "#### 24", 0.0),
+        (r"So it is $\frac{84}{2}$.", "42", 0.0),
+        ("-84/2", "-42.0", 0.0),
+        ("in 2024 10/5", "2", 0.0),
+        ("48/2 = 24", "24", 1.0),
+        ("2.4e1", "24", 1.0),
+        // Other labels have the value that they have.
+        ("2/4", "0.5", 1.0),
+        (r"\frac{2}{4}", "1/2", 1.0),
+        ("24", "48/2", 1.0),
+        ("48/2", "48/2", 1.0),
+    ] {
+        for tolerance in [0.0, 1.0] {
+            assert_eq!(
+                score(&numeric(tolerance), response, label),
+                wanted,
+                "{response:?} {label:?}"
+            );
+        }
+    }
+    // A number and a part are one number.
+    for response in ["3 1/2", r"3\frac{1}{2}"] {
+        assert_eq!(score(&numeric(0.5), response, "4"), 1.0, "{response}");
+    }
 }
 
 #[test]

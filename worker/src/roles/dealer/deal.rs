@@ -9,7 +9,7 @@ use tokio::sync::watch;
 use super::DealerOptions;
 use super::engines::Engines;
 use crate::engine::Completion;
-use crate::roles::Member;
+use crate::pods::Member;
 use crate::roles::endpoint::Endpoint;
 use crate::roles::work::Work;
 

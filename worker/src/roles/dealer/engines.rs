@@ -11,9 +11,10 @@ use super::crew::Crew;
 use super::duty::Duty;
 use super::shift::{Ended, Shift};
 use crate::backoff::spread;
+use crate::pods::{CallError, Members};
+use crate::roles::Publication;
 use crate::roles::endpoint::Endpoint;
 use crate::roles::work::Work;
-use crate::roles::{CallError, Members, Publication};
 
 /// An engine that failed is left alone for so long, [spread]. Each time that it answered and then failed it is twice as long, up to
 /// [`LONGEST_REST`]; one that does not answer is still starting, and to ask it costs nothing.
@@ -179,7 +180,7 @@ mod tests {
     use ppo_crds::spec::Role;
 
     use super::*;
-    use crate::roles::{Caller, Member};
+    use crate::pods::{Caller, Member};
 
     struct Bench {
         engines: Engines,

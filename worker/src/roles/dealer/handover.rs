@@ -8,7 +8,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::DealerOptions;
-use crate::roles::CallError;
+use crate::pods::CallError;
 use crate::roles::endpoint::Endpoint;
 use crate::roles::transfers::deliver;
 
@@ -136,7 +136,8 @@ mod tests {
 
     use super::*;
     use crate::model::Weights;
-    use crate::roles::{Caller, Member, Members, Publication, Transfers};
+    use crate::pods::{Caller, Member, Members};
+    use crate::roles::{Publication, Transfers};
     use crate::rollout::weights::LoadedWeights;
     use crate::telemetry::Live;
 

@@ -11,9 +11,10 @@ use tokio::sync::watch;
 use super::crew::{Crew, Ready};
 use super::duty::{Doing, Duty};
 use crate::engine::Completion;
+use crate::pods::CallError;
+use crate::roles::Publication;
 use crate::roles::endpoint::Endpoint;
 use crate::roles::work::Work;
-use crate::roles::{CallError, Publication};
 
 /// An engine has at most so many requests at once, whatever its share: each is a connection, and a server takes 2048
 /// ([`Limits`](crate::serving::Limits)).

@@ -10,7 +10,7 @@ use tokio::sync::watch;
 use super::*;
 use crate::engine::hash_runner::request;
 use crate::model::Weights;
-use crate::roles::Member;
+use crate::pods::Member;
 use crate::rollout::weights::LoadedWeights;
 
 struct Bench {

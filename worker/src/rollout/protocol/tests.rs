@@ -66,6 +66,10 @@ fn a_number_without_a_fraction_is_whole_however_it_is_written() {
         (r#"{"n": "1"}"#, r#"n: invalid type: string "1", expected usize"#),
         (r#"{"top_k": 1e300}"#, "top_k: invalid type: floating point"),
         (r#"{"n": true}"#, "n: invalid type: boolean `true`, expected usize"),
+        (
+            r#"{"priority": "x"}"#,
+            r#"priority: invalid type: string "x", expected i64"#,
+        ),
         (r#"{"n": [1]}"#, "n: invalid type: sequence, expected usize"),
         (r#"{"seed": 0.5}"#, "0.5 is no seed"),
         (r#"{"seeds": [1, 0.5]}"#, "seeds[1]: 0.5 is no seed"),

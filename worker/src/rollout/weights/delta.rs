@@ -13,9 +13,9 @@ use serde_json::{Map, json};
 use tch::{Kind, Tensor};
 
 use self::found::{Found, find};
-use super::digest::{Hash, Hasher};
 use super::frame::prefixed;
 use crate::model::MergedWeights;
+use crate::model::digest::{Hash, Hasher};
 use crate::model::marks::Changed;
 
 /// A delta is made where it is at most this part of all weights: it is held until the next version, and to find and write more takes as

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use serde::Deserialize;
 
 use super::Version;
-use super::digest::{Hash, digest};
 use crate::engine::staging::NewWeights;
 use crate::model::Weights;
+use crate::model::digest::{Hash, digest};
 use crate::native::threads::blocking;
 use crate::rollout::model::Model;
 use crate::rollout::updates::Update;

@@ -1,14 +1,14 @@
 //! Weights as one stream of bytes: a safetensors file (its length-prefixed header, then the tensors), followed by the 16
-//! bytes of their [`Digest`](super::digest::Digest). The sender hashes while it sends and needs no second pass.
+//! bytes of their [`Digest`](crate::model::digest::Digest). The sender hashes while it sends and needs no second pass.
 
 use std::sync::Arc;
 
 use anyhow::{Result, bail};
 use tch::{Kind, Tensor};
 
-use super::digest::{Hash, Hasher};
 use super::source::{Described, Source};
 use crate::model::MergedWeights;
+use crate::model::digest::{Hash, Hasher};
 use crate::native::bytes::bytes_of;
 
 /// Bytes of the digest at the end.

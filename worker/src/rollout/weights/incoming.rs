@@ -9,8 +9,8 @@ use safetensors::Dtype;
 use safetensors::tensor::Metadata;
 use tch::Kind;
 
-use super::digest::{Digest, Hash, Hasher};
 use super::frame::{DIGEST, LONGEST_HEADER};
+use crate::model::digest::{Digest, Hash, Hasher};
 use crate::model::{ModelConfig, names};
 use crate::serving::error::ApiError;
 

@@ -3,7 +3,6 @@
 
 pub mod attempt;
 pub mod delta;
-pub mod digest;
 pub mod folder;
 pub mod frame;
 pub mod incoming;
@@ -23,16 +22,16 @@ use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
 use self::attempt::PolicyVersion;
-use self::digest::Hash;
 use self::incoming::most_bytes;
 use super::follow::Follower;
-use super::protocol::wrong;
 use super::service::Service;
 use super::updates::Update;
 use crate::engine::staging::NewWeights;
+use crate::model::digest::Hash;
 use crate::serving::body;
 use crate::serving::error::ApiError;
 use crate::serving::query::Query;
+use crate::serving::values::wrong;
 
 /// What the engine has.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -42,7 +41,7 @@ pub struct LoadedWeights {
     /// The actor's attempt that gave it them; absent for those that it started with, and where whoever gave them said none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attempt: Option<u32>,
-    /// [`digest::digest`] of the tensors, as they were streamed or as the engine has them; of weights that came as a [delta],
+    /// [`digest`](crate::model::digest::digest) of the tensors, as they were streamed or as the engine has them; of weights that came as a [delta],
     /// [`digest_after`](delta::digest_after) it. Absent for those that it started with.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub digest: Option<String>,

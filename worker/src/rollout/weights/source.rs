@@ -8,8 +8,8 @@ use anyhow::{Context, Result};
 use parking_lot::Mutex;
 use tch::{Kind, Tensor};
 
-use super::digest::{Digest, Hash, Hasher, flat, hash_of};
 use crate::model::MergedWeights;
+use crate::model::digest::{Digest, Hash, Hasher, flat, hash_of};
 
 /// Tensors that are kept for streams that come somewhat later than the first. More than that apart, each makes its own.
 const KEPT: usize = 4;

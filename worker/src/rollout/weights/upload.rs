@@ -7,9 +7,9 @@ use axum::body::Bytes;
 use futures::Stream;
 use tokio::sync::mpsc::{self, Receiver, Sender};
 
-use super::digest::Hash;
 use super::incoming::{Incoming, Planned};
 use crate::engine::staging::{NewWeights, Staging};
+use crate::model::digest::Hash;
 use crate::native::threads::blocking;
 use crate::rollout::model::Model;
 use crate::serving::error::ApiError;

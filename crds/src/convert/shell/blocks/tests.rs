@@ -60,6 +60,38 @@ fn what_only_some_branches_give_is_not_known() {
 }
 
 #[test]
+fn what_a_command_changes_otherwise_is_not_known() {
+    for command in [
+        "((N += 2))",
+        "((N++))",
+        "let N+=2",
+        "let \"N = N * 2\"",
+        "M=$((N += 2))",
+        "read -r N < f",
+        "IFS=, read -ra N <<< a,b",
+        "printf -v N %s 2",
+        "for N in 1 2; do :; done",
+        "for ((N = 0; N < 3; N++)); do :; done",
+        "if ((N > 3)); then N=2; fi",
+    ] {
+        assert_eq!(run(&format!("N=1\n{command}\nrun n=$N")), ["n=<$N>"], "{command}");
+    }
+    assert_eq!(run("N=1\n((N == 1)) || true\n((M = 2))\nrun $N"), ["1"]);
+    assert_eq!(run("N=1\nunset -v N\nrun n=$N ${N:-4}"), ["n=", "4"]);
+    assert_eq!(run("N=1\n((true); (true)) && run $N"), ["1"]);
+}
+
+#[test]
+fn a_loop_over_no_words_is_not_run_and_the_items_of_others_are_not_known() {
+    let arguments = "N=1\nfor A in \"$@\"; do case $A in --n=*) N=${A#*=} ;; esac; done\nrun $N";
+    assert_eq!(run(arguments), ["1"]);
+    assert_eq!(run("N=1\nfor A\ndo N=2; done\nrun $N"), ["1"]);
+    let items = "N=1\nfor A in a b; do if [ -n \"$A\" ]; then N=2; fi; done\nrun n=$N";
+    assert_eq!(run(items), ["n=<$A>"]);
+    assert_eq!(run("for A in a b; do N=2; done\nrun $N"), ["2"]);
+}
+
+#[test]
 fn what_is_asked_for_is_the_variable_that_decides() {
     let script = "D=$(detect)\nN=1\ncase $D in\n gpu) N=8 ;;\nesac\n[ \"$D\" = npu ] && M=1\nrun $N $M";
     assert_eq!(run(script), ["<$D>", "<$D>"]);

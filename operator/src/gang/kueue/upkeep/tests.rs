@@ -1,12 +1,12 @@
 //! What `waitForPodsReady` is told through an eviction, and what quota is given back.
 
-use ppo_crds::PpoJob;
 use ppo_crds::status::PpoJobStatus;
 
 use super::*;
 use crate::condition::Truth;
 use crate::gang::{Gang, Lookups, kueue, members};
 use crate::ledger::Ledger;
+use crate::smallest_job::smallest_job;
 use crate::world::Children;
 
 const EARLY: &str = "2026-01-01T00:00:00Z";
@@ -14,13 +14,9 @@ const LATE: &str = "2026-01-01T00:10:00Z";
 
 /// A job of so many engines.
 fn job_of(engines: u32) -> Job {
-    let object = json!({
-        "apiVersion": "ppojob.dev/v1alpha1", "kind": "PpoJob", "metadata": {"name": "a", "namespace": "n", "uid": "12345678-9"},
-        "spec": {"model": {"policy": {"path": "/m"}}, "prompts": {"source": {"path": "/p.jsonl"}},
-                 "roles": {"rollout": {"replicas": engines}, "reward": {"rules": [{"json": {}}]}},
-                 "scheduling": {"gang": "kueue", "queue": "rl"}},
-    });
-    Job::of(&serde_json::from_value::<PpoJob>(object).unwrap())
+    smallest_job(&json!({
+        "roles": {"rollout": {"replicas": engines}}, "scheduling": {"gang": "kueue", "queue": "rl"},
+    }))
 }
 
 fn job() -> Job {
@@ -28,13 +24,7 @@ fn job() -> Job {
 }
 
 fn decision(job: &Job, intent: Intent) -> Decision {
-    Decision {
-        ledger: Ledger::open(&PpoJobStatus::default(), job),
-        intent,
-        wake: None,
-        notes: Vec::new(),
-        held: Default::default(),
-    }
+    Decision::of(Ledger::open(&PpoJobStatus::default(), job), intent)
 }
 
 /// The cluster with this Workload of the job, and no pods.

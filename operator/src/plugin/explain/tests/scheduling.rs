@@ -27,6 +27,22 @@ fn a_gang_without_room_is_one_finding_in_the_schedulers_words_with_the_gpus_aske
 }
 
 #[test]
+fn the_gpus_that_a_pod_asks_for_are_those_of_all_its_containers() {
+    let mut waiting = evidence(job("Scheduling"));
+    let container = |resources: Value| json!({"name": "c", "resources": resources});
+    let containers = [
+        json!({"limits": {"nvidia.com/gpu": "8"}, "requests": {"nvidia.com/gpu": "8"}}),
+        json!({"requests": {"nvidia.com/gpu": "1"}}),
+        json!({}),
+    ];
+    let spec = json!({"containers": containers.map(container)});
+    let status = json!({"phase": "Pending", "conditions": [
+        {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": GPUS}]});
+    waiting.pods = pods(&spec, &status);
+    says(&first(&waiting), Cause::Unscheduled, &["up to 9 on one node"]);
+}
+
+#[test]
 fn a_scheduler_that_does_not_run_is_one_finding_whoever_waits_for_it() {
     let status = |phase: &str| {
         let mut waiting = job(phase);

@@ -43,7 +43,9 @@ fn args() -> LogsArgs {
         follow: true,
         tail: None,
         since: None,
+        since_time: None,
         container: "worker".into(),
+        all_containers: false,
         previous: false,
         timestamps: false,
     }
@@ -240,8 +242,37 @@ fn a_container_that_was_restarted_in_its_pod_has_a_log_of_its_own() {
         pod["status"]["containerStatuses"][0]["restartCount"] = json!(restarts);
         typed(pod)
     };
-    assert_ne!(run(&pod(0), "worker").unwrap().0, run(&pod(1), "worker").unwrap().0);
-    assert!(run(&pod(0), "vllm").is_none());
+    let (args, [first, second]) = (args(), [0, 1].map(pod));
+    let of = |pod: &Pod| runs(pod, &args).map(|(run, _)| run).collect::<Vec<_>>();
+    assert_eq!((of(&first).len(), of(&second).len()), (1, 1));
+    assert_ne!(of(&first), of(&second));
+}
+
+#[test]
+fn a_container_for_debugging_and_those_of_preparation_are_followed_where_they_are_asked_for() {
+    let mut pod = pod("actor", 0, json!({"running": {}}));
+    let status = |name: &str| {
+        let state = json!({"running": {}});
+        json!([{"name": name, "image": "", "imageID": "", "ready": false, "restartCount": 0, "state": state}])
+    };
+    pod["status"]["initContainerStatuses"] = status("copy-model");
+    pod["status"]["ephemeralContainerStatuses"] = status("debugger");
+    let pod = typed(pod);
+    let followed = |args: &LogsArgs| {
+        let containers = runs(&pod, args).map(|(run, _)| run.container);
+        containers.collect::<Vec<_>>()
+    };
+    let debugger = LogsArgs {
+        container: "debugger".into(),
+        ..args()
+    };
+    assert_eq!(followed(&debugger), ["debugger"]);
+    let all = LogsArgs {
+        all_containers: true,
+        ..args()
+    };
+    assert_eq!(followed(&all), ["copy-model", "worker", "debugger"]);
+    assert_eq!(followed(&args()), ["worker"]);
 }
 
 #[test]

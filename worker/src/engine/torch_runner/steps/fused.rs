@@ -5,9 +5,9 @@ use tch::{Kind, Tensor};
 
 use super::operators::Operators;
 use super::{Layout, Parts, Projected, Steps, Stream};
-use crate::engine::decoder_shape::DecoderShape;
 use crate::native::cuda::Shim;
 use crate::native::cuda::fused::{self, FEW};
+use crate::native::decoder_shape::DecoderShape;
 
 /// Most numbers of a row that the norm takes.
 const WIDEST: usize = 32_768;

@@ -11,9 +11,9 @@ use safetensors::{Dtype, SafeTensors};
 
 use super::{GAPS, PART, VALUES};
 use crate::engine::changes::Changes;
+use crate::model::digest::Hash;
 use crate::model::{ModelConfig, names};
 use crate::native::threads::blocking;
-use crate::rollout::weights::digest::Hash;
 use crate::rollout::weights::incoming::{broken, most_bytes, next};
 use crate::serving::error::ApiError;
 

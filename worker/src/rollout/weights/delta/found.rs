@@ -8,9 +8,9 @@ use std::thread::ScopedJoinHandle;
 use anyhow::{Result, bail};
 use tch::{Device, Tensor};
 
-use crate::engine::changes::{Gaps, positions};
 use crate::model::marks::{Bits, Changed};
 use crate::native::bytes::bytes_of;
+use crate::native::change::{Gaps, positions};
 
 /// Numbers that a device is asked for at a time.
 const FETCHED: usize = 1 << 22;

@@ -10,7 +10,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use ppo_crds::pod::{VLLM_CONTAINER, WORKER_CONTAINER};
 use ppo_crds::spec::PodTemplate;
 
-use super::template::container;
+use crate::containers::container;
 
 /// What may be one, for whoever gives another field.
 const MAY_BE: &str = "metadata.labels and annotations, spec.nodeSelector, tolerations, imagePullSecrets and runtimeClassName, and of the \

@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use tch::{Device, Kind, Tensor};
 use twox_hash::XxHash3_128;
 
-use crate::model::{ModelConfig, Weights};
+use super::{ModelConfig, Weights};
 use crate::native::bytes::bytes_of;
 
 /// What many bytes come down to: XXH3, 128 bits. It finds what broke on the way, at the speed of memory; who may send weights at all is

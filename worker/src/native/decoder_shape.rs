@@ -78,11 +78,4 @@ impl DecoderShape {
         );
         Ok(())
     }
-
-    /// Bytes one block of the native runner's cache takes in all layers.
-    pub fn native_block_bytes(&self) -> usize {
-        let element = if self.kind == Kind::BFloat16 { 2 } else { 4 };
-        let row = self.head_dim + self.head_dim.next_multiple_of(16);
-        self.layers * self.kv_heads * row * crate::native::engine::BLOCK_SIZE * element
-    }
 }

@@ -26,7 +26,7 @@ pub struct Caller {
     client: Client,
     token: String,
     /// See [`PROBE_EVERY`].
-    pub(super) probe_every: Duration,
+    pub(crate) probe_every: Duration,
 }
 
 impl Caller {

@@ -30,9 +30,22 @@ pub fn write_durably_by(aside: &Path, path: &Path, bytes: &[u8]) -> anyhow::Resu
 /// Makes the names in a folder durable.
 ///
 /// # Errors
-/// When it cannot be synced, naming it.
+/// When it cannot be opened or synced, naming it.
 pub fn sync_folder(folder: &Path) -> anyhow::Result<()> {
-    File::open(folder)?
-        .sync_all()
-        .with_context(|| format!("cannot make {} durable", folder.display()))
+    let synced = File::open(folder).and_then(|folder| folder.sync_all());
+    synced.with_context(|| format!("cannot make {} durable", folder.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_that_cannot_be_made_durable_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        sync_folder(folder.path()).unwrap();
+        let gone = folder.path().join("gone");
+        let words = sync_folder(&gone).unwrap_err().to_string();
+        assert!(words.contains(&gone.display().to_string()), "{words}");
+    }
 }

@@ -8,21 +8,23 @@ use ppo_crds::RunConfig;
 use ppo_crds::report::Reason;
 use tch::Tensor;
 
-use super::fence::{Fence, Owner};
-use super::lesson::Lesson;
-use super::pieces::{Pieces, take_samples};
-use super::update::Update;
-use super::{Actor, Critic};
+use super::inputs::Held;
+use super::learners::{fetch, learners};
+use super::models::write_optimizers;
 use crate::actor::checkpoint::{Files, hash_share};
+use crate::actor::fence::Fence;
+use crate::actor::lesson::Lesson;
+use crate::actor::pieces::{Pieces, take_samples};
+use crate::actor::update::Update;
+use crate::actor::{Actor, Critic};
 use crate::disk;
-use crate::outcome::{Ended, Relayed};
+use crate::outcome::{Diverged, Ended, Relayed};
+use crate::place::Owner;
 use crate::ranks::Ranks;
 use crate::ranks::order::Order;
-use crate::run::{self, Held};
 use crate::stages::Sample;
 use crate::stop::StopFlag;
 use crate::telemetry::{Live, Stage, Watched};
-use crate::trainer::Diverged;
 
 /// A rank that follows.
 struct Follower<'a> {
@@ -51,7 +53,7 @@ pub fn follow(
     stop: &StopFlag,
 ) -> Result<Ended> {
     ranks.enter("fetching models".into());
-    let fetched = run::fetch(config, stop);
+    let fetched = fetch(config, stop);
     let (checkpoint, total_steps) = loop {
         match ranks.next_order()? {
             Order::Verify { folder } => {
@@ -70,7 +72,7 @@ pub fn follow(
     ranks.enter("loading models".into());
     let load = |fence| -> Result<_> {
         let policy = fetched?;
-        let (mut actor, critic) = run::learners(config, &policy, checkpoint.as_deref(), total_steps, ranks)?;
+        let (mut actor, critic) = learners(config, &policy, checkpoint.as_deref(), total_steps, ranks)?;
         actor.mark_changes(config)?;
         // Rank 0 compares it with its own.
         let held = Held::of(config, &actor, critic.as_ref(), ranks)?;
@@ -141,7 +143,7 @@ impl Follower<'_> {
     /// Writes this rank's part of a checkpoint, and hashes it.
     fn save(&self, folder: &Path) -> Result<Files> {
         self.fence.check()?;
-        let written = run::write_optimizers(&self.actor, self.critic.as_ref(), folder)?;
+        let written = write_optimizers(&self.actor, self.critic.as_ref(), folder)?;
         Files::of(folder, &written, || ())
     }
 

@@ -10,7 +10,12 @@ use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
 use serde::de::{DeserializeSeed, Deserializer, Error, IntoDeserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
 
-use super::protocol::wrong;
+use crate::data::describe;
+
+/// The error for a field that may have several forms.
+pub fn wrong<E: serde::de::Error>(field: &str, value: &Value, wanted: &str) -> E {
+    E::custom(format!("{field} is {}, want {wanted}", describe(value)))
+}
 
 /// Values that one field may have, those inside others included: a conversation has three or four a message.
 pub const MOST_VALUES: usize = 1 << 17;

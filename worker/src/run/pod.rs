@@ -13,12 +13,12 @@ use ppo_crds::spec::Role;
 use ppo_crds::status::Progress;
 
 use super::follower;
+use super::opening::{Options, Run};
 use super::siblings::Siblings;
 use crate::device::DeviceArgs;
 use crate::outcome::{Ended, leave_word, or_interrupted, outcome};
 use crate::place::Place;
 use crate::ranks::{Meeting, Ranks};
-use crate::run::{Options, Run};
 use crate::stop::StopFlag;
 use crate::telemetry::{OutputMode, RunDir, Server, Watched};
 
@@ -35,7 +35,7 @@ pub struct ActorArgs {
 /// Trains to the end, or until SIGTERM, saving a checkpoint then; leaves word of how it ended.
 ///
 /// # Errors
-/// [`Invalid`](crate::manifest::Invalid), [`Diverged`](crate::trainer::Diverged), or what failed in which role.
+/// [`Invalid`](crate::manifest::Invalid), [`Diverged`](crate::outcome::Diverged), or what failed in which role.
 pub fn main(args: &ActorArgs, output: OutputMode) -> Result<Ended> {
     let mut progress = None;
     let ended = or_interrupted(train(args, output, &mut progress));
@@ -50,9 +50,10 @@ pub fn main(args: &ActorArgs, output: OutputMode) -> Result<Ended> {
 
 /// `progress` is how far the run was when it ended.
 fn train(args: &ActorArgs, output: OutputMode, progress: &mut Option<Progress>) -> Result<Ended> {
+    // First: until then the kernel ignores SIGTERM for a pod's first process, and a GPU takes seconds to settle.
+    let stop = StopFlag::on_signals()?;
     let place = Place::read(Role::Actor)?;
     args.device.settle(&who(&place))?;
-    let stop = StopFlag::on_signals()?;
     let address = args
         .metrics_addr
         .unwrap_or_else(|| SocketAddr::new(everywhere(), port::METRICS));

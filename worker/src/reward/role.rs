@@ -2,9 +2,12 @@
 
 use anyhow::Result;
 
-use super::{Answer, Pool};
+use super::answer::check;
+use super::model::ModelReward;
+use super::protocol::{ScoreRequest, ScoreResponse};
+use super::sample::ScoredSample;
 use crate::model::budget::{PASS_TOKENS, batches};
-use crate::reward::{ModelReward, ScoreRequest, ScoreResponse, ScoredSample, check};
+use crate::roles::{Answer, Pool};
 
 /// Where reward pods are asked.
 const PATH: &str = "/get_reward";

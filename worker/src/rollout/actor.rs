@@ -7,11 +7,15 @@ use futures::Stream;
 use ppo_crds::spec::Role;
 use reqwest::Method;
 
-use super::published::{INFO, WEIGHTS};
-use super::{CallError, Caller, Member, Members};
+use super::weights::LoadedWeights;
+use super::weights::attempt::PolicyVersion;
 use crate::http_client::{innermost, refusal};
-use crate::rollout::weights::LoadedWeights;
-use crate::rollout::weights::attempt::PolicyVersion;
+use crate::pods::{CallError, Caller, Member, Members};
+
+/// Which version is published.
+pub const INFO: &str = "/weight_info";
+/// The tensors of a version.
+pub const WEIGHTS: &str = "/weights";
 
 /// For an answer that needs no computing.
 const SHORT: Duration = Duration::from_secs(10);
@@ -40,7 +44,7 @@ impl Actor {
         policy.map_err(|cause| CallError::new(Role::Actor, &member, INFO, cause, false))
     }
 
-    /// The weights `policy`, as [`frame`](crate::rollout::weights::frame) has them.
+    /// The weights `policy`, as [`frame`](super::weights::frame) has them.
     ///
     /// # Errors
     /// When it does not answer, or has others by now.
@@ -76,29 +80,5 @@ impl Actor {
             status: None,
             unreachable: true,
         })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::roles::{Publication, published};
-
-    #[tokio::test]
-    async fn an_actor_that_refuses_its_weights_is_told_with_its_own_words() {
-        let member = Member::serving("math-actor-0", published::router(Publication::new(2), "token")).await;
-        let actor = Actor::new(Members::Fixed(vec![member]), Caller::new("token".into()).unwrap());
-        let policy = PolicyVersion {
-            attempt: Some(1),
-            version: 3,
-        };
-        let Err(refused) = actor.weights(policy).await else {
-            panic!("weights of another attempt were given");
-        };
-        let words = refused.to_string();
-        assert!(
-            words.starts_with("actor math-actor-0 (") && words.contains("weights are of another attempt"),
-            "{words}"
-        );
     }
 }
