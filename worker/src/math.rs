@@ -79,9 +79,17 @@ pub fn main(args: &MathArgs) -> Result<()> {
 /// JSON that does not parse, unknown fields, ragged or unequal arrays, numbers that are not finite (in the input or in
 /// the answer): each names its block and field and what was found.
 pub fn run(input: &str) -> Result<String> {
-    let json: serde_json::Value = serde_json::from_str(input).context("the input is not JSON")?;
+    let json: serde_json::Value = serde_json::from_str(input).with_context(|| not_json(input))?;
     let answer = question::answer(&json)?;
     Ok(serde_json::to_string(&answer)?)
+}
+
+/// Python's `json.dumps` writes numbers that are none in JSON.
+fn not_json(input: &str) -> &'static str {
+    match ["NaN", "Infinity"].iter().any(|word| input.contains(word)) {
+        true => "the input is not JSON, which has neither NaN nor Infinity",
+        false => "the input is not JSON",
+    }
 }
 
 fn read(path: &Path) -> Result<String> {

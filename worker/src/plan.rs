@@ -8,11 +8,11 @@ use ppo_crds::memory::{ModelShape, Shapes};
 use ppo_crds::pod::VLLM_CONTAINER;
 use ppo_crds::run_config::{Location, RunConfig};
 use ppo_crds::spec::{Engine, RolesSpec};
-use ppo_crds::validate::Warning;
-use ppo_crds::{Environment, Plan, render_plan, resolve};
+use ppo_crds::validate::{Problem, Warning};
+use ppo_crds::{Environment, Plan, ValidationErrors, render_plan, resolve};
 
 use crate::hub::{found_here, of_the_hub};
-use crate::manifest::{Invalid, Manifest, ManifestArgs};
+use crate::manifest::{Manifest, ManifestArgs};
 use crate::model::ModelConfig;
 use crate::model::named::described;
 use crate::model::rope::RopeScaling;
@@ -39,7 +39,11 @@ pub fn main(args: PlanArgs, output: OutputMode) -> Result<()> {
     let environment = environment(&manifest, args.volumes);
     let config = resolve(&manifest.job, &environment).map_err(|errors| manifest.invalid(&errors))?;
     check_models(&config)?;
-    check_context(&config.model.policy, config.generation.max_new_tokens)?;
+    check_context(&config, manifest.writes(&["spec", "generation", "maxNewTokens"])).map_err(|problem| {
+        manifest.invalid(&ValidationErrors {
+            problems: vec![problem],
+        })
+    })?;
     if let Some(policy) = policy_here(&config.model.policy) {
         check_stop_ids(&config.generation.stop_token_ids, policy.vocab)?;
     }
@@ -113,18 +117,22 @@ fn check_models(config: &RunConfig) -> Result<()> {
     Ok(())
 }
 
-/// What a run finds out only after it has read its prompts.
+/// What a run finds out only after it has read its prompts. `is_given`: the manifest says how long responses may be.
 ///
 /// # Errors
 /// When the policy is on this machine, and beside the shortest prompt its context has no room for the longest response.
-fn check_context(policy: &Location, most: u32) -> Result<(), Invalid> {
-    let context = policy_here(policy).map(|policy| policy.max_positions);
-    match context.filter(|context| most as usize >= *context) {
-        Some(context) => Err(Invalid::new(format!(
-            "generation.maxNewTokens is {most}, and a response shares the model's context of {context} tokens with its prompt: lower it"
-        ))),
-        None => Ok(()),
-    }
+fn check_context(config: &RunConfig, is_given: bool) -> Result<(), Problem> {
+    let most = config.generation.max_new_tokens;
+    let context = policy_here(&config.model.policy).map(|policy| policy.max_positions);
+    let Some(context) = context.filter(|context| most as usize >= *context) else {
+        return Ok(());
+    };
+    let given = if is_given { "" } else { " where none is given" };
+    let field = "spec.generation.maxNewTokens";
+    let words =
+        format!("is {most}{given}, and a response shares the model's context of {context} tokens with its prompt");
+    // Half of it: as much again is left for the prompt.
+    Err(Problem::new(field, words).or(field, [(context as u64 / 2).max(1)]))
 }
 
 /// Longest sequences that vLLM is started for (`--max-model-len`) and does not start with. Our own engine takes any, and refuses prompts
@@ -282,14 +290,30 @@ mod tests {
     fn responses_that_the_models_context_cannot_hold_are_refused_before_prompts_are_read() {
         let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/llama");
         let context = ModelConfig::read(folder.as_ref()).unwrap().max_positions as u32;
-        let policy = Location::Path(folder.into());
-        check_context(&policy, context - 1).unwrap();
-        let words = check_context(&policy, context).unwrap_err().to_string();
-        assert!(
-            words.starts_with(&format!("generation.maxNewTokens is {context}, ")),
-            "{words}"
+        let checked = |policy: &str, most: u32, is_given: bool| {
+            let text = format!(
+                "{{apiVersion: ppojob.dev/v1alpha1, kind: PpoJob, metadata: {{name: math}}, spec: {{model: {{policy: {{path: {policy:?}}}}}, \
+                 prompts: {{source: {{path: d.jsonl}}}}, generation: {{maxNewTokens: {most}}}, roles: {{reward: {{rules: [{{json: {{}}}}]}}}}}}}}"
+            );
+            let job = ppo_crds::manifest::parse_manifest(&text, "job.yaml").unwrap();
+            let here = Environment::Laptop {
+                manifest_folder: "".into(),
+            };
+            check_context(&resolve(&job, &here).unwrap(), is_given)
+        };
+        checked(folder, context - 1, true).unwrap();
+        checked("/elsewhere", context, true).unwrap();
+        let refused = |is_given| checked(folder, context, is_given).unwrap_err().to_string();
+        let shares = format!(
+            "a response shares the model's context of {context} tokens with its prompt; use {}",
+            context / 2
         );
-        check_context(&Location::Path("/elsewhere".into()), context).unwrap();
+        assert_eq!(
+            refused(true),
+            format!("spec.generation.maxNewTokens: is {context}, and {shares}")
+        );
+        let words = format!("spec.generation.maxNewTokens: is {context} where none is given, and {shares}");
+        assert_eq!(refused(false), words);
     }
 
     #[test]

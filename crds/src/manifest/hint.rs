@@ -55,6 +55,8 @@ pub(super) fn of_pods(name: &str, block: &str) -> Option<String> {
 pub(super) fn word(word: &str, known: &[&str]) -> &'static str {
     match word.to_lowercase().as_str() {
         "ppo" if known.contains(&"gae") => " (PPO with a critic is gae)",
+        "bf16" if known.contains(&"bfloat16") => " (did you mean bfloat16?)",
+        "fp32" | "f32" if known.contains(&"float32") => " (did you mean float32?)",
         _ => "",
     }
 }

@@ -177,6 +177,18 @@ pub enum Estimator {
 }
 
 impl Estimator {
+    /// The word used in manifests.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Gae => "gae",
+            Self::Rloo => "rloo",
+            Self::Grpo => "grpo",
+            Self::DrGrpo => "drGrpo",
+            Self::ReinforcePlusPlus => "reinforcePlusPlus",
+            Self::ReinforcePlusPlusBaseline => "reinforcePlusPlusBaseline",
+        }
+    }
+
     /// Whether the estimator learns a value function.
     pub fn has_critic(self) -> bool {
         self == Self::Gae

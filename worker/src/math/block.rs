@@ -34,9 +34,25 @@ impl<'a> Block<'a> {
             .transpose()
     }
 
-    pub fn required_number(&self, field: &str) -> Result<f64> {
-        self.number(field)?
-            .with_context(|| format!("{} is missing", self.path(field)))
+    /// A number from 0 to 1.
+    pub fn share(&self, field: &str) -> Result<Option<f64>> {
+        let share = self.number(field)?;
+        if let Some(share) = share.filter(|share| !(0.0..=1.0).contains(share)) {
+            bail!("{}: expected a number from 0 to 1, found {share}", self.path(field));
+        }
+        Ok(share)
+    }
+
+    /// The coefficient of a penalty.
+    pub fn coefficient(&self, field: &str) -> Result<Option<f64>> {
+        let coefficient = self.number(field)?;
+        if let Some(coefficient) = coefficient.filter(|coefficient| *coefficient < 0.0) {
+            bail!(
+                "{}: expected a number of at least 0, found {coefficient}",
+                self.path(field)
+            );
+        }
+        Ok(coefficient)
     }
 
     /// A bound above 0, or 0 or false for none, as in a manifest.

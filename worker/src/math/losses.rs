@@ -215,7 +215,8 @@ impl Question {
             }
             (Some(_), None) => bail!("klController.horizon is missing: a coefficient with a target is adaptive"),
         };
-        let mut controller = KlController::new(block.required_number("coef")?, controller, self.profile);
+        let coef = block.coefficient("coef")?.context("klController.coef is missing")?;
+        let mut controller = KlController::new(coef, controller, self.profile);
         let Some(observations) = block.value("observations") else {
             bail!("klController.observations is missing: expected [[kl, samples], ...]");
         };

@@ -50,10 +50,10 @@ pub(super) fn answer(json: &Value) -> Result<Value> {
     let mut question = Question {
         profile: top
             .text("profile")?
-            .map_or(Ok(Profile::Default), |name| names::profile("profile", name))?,
+            .map_or(Ok(Profile::Default), |name| names::profile(&top.path("profile"), name))?,
         kind: top
             .text("dtype")?
-            .map_or(Ok(Kind::Double), |name| names::dtype("dtype", name))?,
+            .map_or(Ok(Kind::Double), |name| names::dtype(&top.path("dtype"), name))?,
         shape: None,
         advantage: None,
     };

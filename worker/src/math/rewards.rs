@@ -42,7 +42,7 @@ impl Question {
         algorithm.kl.clamp = block
             .bound("klClamp")?
             .unwrap_or_else(|| defaults::kl_clamp(self.profile, algorithm.kl.estimator));
-        algorithm.kl.coef = block.number("klCoef")?.unwrap_or(algorithm.kl.coef);
+        algorithm.kl.coef = block.coefficient("klCoef")?.unwrap_or(algorithm.kl.coef);
         read_score_clip(&block, &mut algorithm)?;
         algorithm.score.scale = block.number("scoreScale")?.unwrap_or(1.0);
         algorithm.score.missing_eos_penalty = block.number("missingEosPenalty")?;
@@ -116,8 +116,8 @@ impl Question {
         let mut algorithm = defaults::algorithm(self.profile, estimator);
         algorithm.kl.placement = KlPlacement::Reward;
         algorithm.kl.coef = f64::from(block.flag("klInReward")?.unwrap_or(false));
-        algorithm.gamma = block.number("gamma")?.unwrap_or(algorithm.gamma);
-        algorithm.lambda = block.number("lambda")?.unwrap_or(algorithm.lambda);
+        algorithm.gamma = block.share("gamma")?.unwrap_or(algorithm.gamma);
+        algorithm.lambda = block.share("lambda")?.unwrap_or(algorithm.lambda);
         algorithm.whiten = block.flag("whiten")?.unwrap_or(algorithm.whiten);
         if let Some(name) = block.text("deviation")? {
             algorithm.deviation = names::deviation(&block.path("deviation"), name)?;

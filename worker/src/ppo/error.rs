@@ -16,7 +16,7 @@ pub enum Error {
         expected: Vec<i64>,
     },
     /// A group has fewer or more samples than it must.
-    #[error("group {group} has {found} sample(s), {estimator:?} needs {needs}: give every sample of the group")]
+    #[error("group {group} has {found} sample(s), {} needs {needs}: give every sample of the group", .estimator.name())]
     Group {
         /// The group's id.
         group: i64,

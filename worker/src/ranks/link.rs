@@ -20,8 +20,12 @@ use crate::stop::{Interrupted, StopFlag};
 
 /// How often a wait looks whether the one it waits for still lives.
 const LOOK: Duration = Duration::from_secs(1);
-/// For a connection to rank 0's store.
+/// For a connection to rank 0's store, once it has answered.
 const ANSWER: Duration = Duration::from_secs(10);
+/// For one attempt to reach it, between which somebody may ask to stop.
+const ATTEMPT: Duration = Duration::from_secs(2);
+/// Between two words in the log on who is waited for.
+const SAID: Duration = Duration::from_secs(30);
 /// Between two attempts to reach rank 0.
 const PAUSE: Duration = Duration::from_millis(200);
 /// Orders that stay in the store: every rank has read those before.
@@ -72,14 +76,15 @@ impl Link {
     /// When a rank does not come in time, by its name; [`Interrupted`](crate::stop::Interrupted).
     pub fn join(meeting: Meeting, stop: &StopFlag) -> Result<Self> {
         let ends = Instant::now() + meeting.timing.join;
+        let mut wait = Wait::until(ends);
         if meeting.rank == 0 {
             let store = Store::serve(meeting.port, meeting.timing.silence)?;
-            await_all(&meeting, &store, ends, stop)?;
+            await_all(&meeting, &store, &mut wait, stop)?;
             return Self::meet(meeting, store);
         }
         loop {
-            let store = reach(&meeting, ends, stop)?;
-            match await_all(&meeting, &store, ends, stop) {
+            let store = reach(&meeting, &mut wait, stop)?;
+            match await_all(&meeting, &store, &mut wait, stop) {
                 Ok(()) => return Self::meet(meeting, store),
                 // Rank 0 may have been asked to stop, too, and be gone for that.
                 Err(_) if stop.requested() => return Err(Interrupted.into()),
@@ -295,14 +300,43 @@ fn arrival(attempt: u32, rank: usize) -> String {
     format!("attempt-{attempt}/arrived/{rank}")
 }
 
+/// A wait for others to come, of which the log says now and then for whom.
+struct Wait {
+    ends: Instant,
+    says: Instant,
+}
+
+impl Wait {
+    fn until(ends: Instant) -> Self {
+        let says = Instant::now() + SAID;
+        Self { ends, says }
+    }
+
+    fn left(&self) -> Duration {
+        self.ends.saturating_duration_since(Instant::now())
+    }
+
+    fn is_over(&self) -> bool {
+        self.left().is_zero()
+    }
+
+    /// `whom` has not come yet.
+    fn goes_on(&mut self, whom: &str) {
+        if Instant::now() >= self.says {
+            tracing::info!("waits for {whom} to join, for {} s at most", self.left().as_secs());
+            self.says = Instant::now() + SAID;
+        }
+    }
+}
+
 /// Rank 0's store; its pod may not even have an address yet.
-fn reach(meeting: &Meeting, ends: Instant, stop: &StopFlag) -> Result<Store> {
+fn reach(meeting: &Meeting, wait: &mut Wait, stop: &StopFlag) -> Result<Store> {
     loop {
         stop.check()?;
-        let deadline = ANSWER.min(ends.saturating_duration_since(Instant::now()));
+        let deadline = ATTEMPT.min(wait.left());
         match Store::connect(&meeting.host, meeting.port, deadline, meeting.timing.silence) {
             Ok(store) => return Ok(store),
-            Err(error) if Instant::now() >= ends => {
+            Err(error) if wait.is_over() => {
                 return Err(error.context(format!(
                     "{} never came: nobody answered at {}:{} within {} s",
                     meeting.name(0),
@@ -313,17 +347,18 @@ fn reach(meeting: &Meeting, ends: Instant, stop: &StopFlag) -> Result<Store> {
             }
             Err(error) => tracing::debug!("{error:#}"),
         }
+        wait.goes_on(&format!("{} at {}:{}", meeting.name(0), meeting.host, meeting.port));
         std::thread::sleep(PAUSE);
     }
 }
 
 /// Says that this rank is there, and waits until all are.
-fn await_all(meeting: &Meeting, store: &Store, ends: Instant, stop: &StopFlag) -> Result<()> {
+fn await_all(meeting: &Meeting, store: &Store, wait: &mut Wait, stop: &StopFlag) -> Result<()> {
     store.set(&arrival(meeting.attempt, meeting.rank), meeting.own_host.as_bytes())?;
-    (0..meeting.count).try_for_each(|other| await_arrival(meeting, store, other, ends, stop))
+    (0..meeting.count).try_for_each(|other| await_arrival(meeting, store, other, wait, stop))
 }
 
-fn await_arrival(meeting: &Meeting, store: &Store, other: usize, ends: Instant, stop: &StopFlag) -> Result<()> {
+fn await_arrival(meeting: &Meeting, store: &Store, other: usize, wait: &mut Wait, stop: &StopFlag) -> Result<()> {
     loop {
         stop.check()?;
         let came = store.wait(&arrival(meeting.attempt, other), LOOK.min(meeting.timing.join));
@@ -331,8 +366,9 @@ fn await_arrival(meeting: &Meeting, store: &Store, other: usize, ends: Instant, 
         if came.is_some() {
             return Ok(());
         }
+        wait.goes_on(&meeting.name(other));
         ensure!(
-            Instant::now() < ends,
+            !wait.is_over(),
             "{} never joined: {} waited {} s for it; the log of its pod says why, or `kubectl describe pod` where it has none",
             meeting.name(other),
             meeting.name(meeting.rank),

@@ -11,9 +11,15 @@ pub(super) struct Longest {
     bytes: usize,
 }
 
-/// A sequence that is longer.
+/// A sequence that has no score here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub(super) enum TooLong {
+pub(super) enum Unscorable {
+    /// It has no token.
+    #[error("query[{index}] is an empty text, which no model scores: send one of at least one token")]
+    Empty {
+        /// Of the query.
+        index: usize,
+    },
     /// By its tokens.
     #[error("query[{index}] has {tokens} tokens, and a sequence has at most {most} here: send a shorter one")]
     Tokens {
@@ -44,11 +50,11 @@ impl Longest {
     }
 
     /// Whether the text of query `index`, of so many bytes, may be split.
-    pub(super) fn check_text(self, index: usize, bytes: usize) -> Result<(), TooLong> {
+    pub(super) fn check_text(self, index: usize, bytes: usize) -> Result<(), Unscorable> {
         if bytes <= self.bytes {
             return Ok(());
         }
-        Err(TooLong::Text {
+        Err(Unscorable::Text {
             index,
             bytes,
             tokens: self.tokens,
@@ -57,11 +63,11 @@ impl Longest {
     }
 
     /// Whether the sequence of query `index`, of so many tokens, may be computed.
-    pub(super) fn check_tokens(self, index: usize, tokens: usize) -> Result<(), TooLong> {
+    pub(super) fn check_tokens(self, index: usize, tokens: usize) -> Result<(), Unscorable> {
         if tokens <= self.tokens {
             return Ok(());
         }
-        Err(TooLong::Tokens {
+        Err(Unscorable::Tokens {
             index,
             tokens,
             most: self.tokens,

@@ -8,7 +8,7 @@ use ppo_crds::run_config::Reward as RewardConfig;
 
 use super::alike::Alike;
 use super::held::Held;
-use super::longest::TooLong;
+use super::longest::Unscorable;
 use super::remote::{RemoteOptions, RemoteReward};
 use super::role::Reward;
 use super::rule::Rule;
@@ -163,7 +163,7 @@ impl RewardSource {
     ///
     /// # Errors
     /// Names the first one by its place.
-    pub(super) fn check_texts(&self, texts: &[String]) -> Result<(), TooLong> {
+    pub(super) fn check_texts(&self, texts: &[String]) -> Result<(), Unscorable> {
         for source in &self.sources {
             if let Source::Model(Reward::Here(model)) = &source.source {
                 let mut texts = texts.iter().enumerate();

@@ -7,7 +7,7 @@ use anyhow::{Context, Result, bail, ensure};
 use crossbeam_channel::{Receiver, Sender};
 use futures::{StreamExt, TryStreamExt, stream};
 
-use super::longest::TooLong;
+use super::longest::Unscorable;
 use super::reading::Reader;
 use super::sample::ScoredSample;
 use crate::model::budget::batches;
@@ -108,8 +108,8 @@ impl ModelReward {
     /// Whether the text of query `index`, of so many bytes, may be split.
     ///
     /// # Errors
-    /// [`TooLong`], where it [refuses](Self::refusing_beyond) any.
-    pub(super) fn check_text(&self, index: usize, bytes: usize) -> Result<(), TooLong> {
+    /// [`Unscorable`], where it [refuses](Self::refusing_beyond) any.
+    pub(super) fn check_text(&self, index: usize, bytes: usize) -> Result<(), Unscorable> {
         self.reader.check_text(index, bytes)
     }
 

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
-use anyhow::{Result, ensure};
+use anyhow::Result;
 use serde_json::{Value, json};
 
-use super::longest::{Longest, TooLong};
+use super::longest::{Longest, Unscorable};
 use super::sample::ScoredSample;
 use crate::tokenizer::Tokenizer;
 
@@ -54,7 +54,7 @@ impl Reader {
         })
     }
 
-    /// From now on sequences of more tokens are [`TooLong`].
+    /// From now on sequences of more tokens are [`Unscorable`].
     pub(super) fn bound(&mut self, tokens: usize) {
         self.longest = Some(Longest::new(tokens, &self.tokenizer));
     }
@@ -62,8 +62,8 @@ impl Reader {
     /// Whether the text of query `index`, of so many bytes, may be split.
     ///
     /// # Errors
-    /// [`TooLong`], which it is by its text alone.
-    pub(super) fn check_text(&self, index: usize, bytes: usize) -> Result<(), TooLong> {
+    /// [`Unscorable`], which it is by its text alone.
+    pub(super) fn check_text(&self, index: usize, bytes: usize) -> Result<(), Unscorable> {
         self.longest.map_or(Ok(()), |longest| longest.check_text(index, bytes))
     }
 
@@ -75,7 +75,7 @@ impl Reader {
     /// What the reward model reads of `sample`.
     ///
     /// # Errors
-    /// When a text cannot be tokenised, the chat template refuses the messages, or the sequence is [`TooLong`].
+    /// When a text cannot be tokenised, the chat template refuses the messages, or the sequence is [`Unscorable`].
     pub(super) fn sequence(&self, sample: &ScoredSample) -> Result<Vec<u32>> {
         let reading = self.reading(sample);
         self.tell(&reading, sample);
@@ -86,7 +86,9 @@ impl Reader {
             // As OpenRLHF's `serve_rm.py`: nothing is stripped or added, so a response that was cut off has no end token.
             Reading::Query => self.encode(&format!("{}{}", sample.prompt, sample.response), false, sample)?,
         };
-        ensure!(!ids.is_empty(), "an empty text has no score");
+        if ids.is_empty() {
+            return Err(Unscorable::Empty { index: sample.index }.into());
+        }
         if let Some(longest) = self.longest {
             longest.check_tokens(sample.index, ids.len())?;
         }
@@ -254,7 +256,7 @@ mod tests {
         };
         for sample in [of_ids(8), chat, text, query] {
             let error = reader.sequence(&sample).unwrap_err();
-            assert!(error.is::<TooLong>(), "{error:#}");
+            assert!(error.is::<Unscorable>(), "{error:#}");
         }
         assert_eq!(reader.sequence(&of_ids(7)).unwrap().len(), 8, "with the prompt's");
     }

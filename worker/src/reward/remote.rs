@@ -8,6 +8,7 @@ use futures::{StreamExt, TryStreamExt};
 use ppo_crds::spec::RemoteRewardSpec;
 use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue, LOCATION, RETRY_AFTER};
 use reqwest::{Client, Url};
+use serde::de::IgnoredAny;
 
 use super::answer::{Read, read_answer};
 use super::mix::Scores;
@@ -158,7 +159,7 @@ impl RemoteReward {
                 Err(failure) => failure,
             };
             if let Some(live) = &self.live {
-                live.wait_for(url.as_str());
+                live.wait_for(&shown(url));
             }
             let options = &self.options;
             let rounds = tries / self.urls.len() as u32;
@@ -170,14 +171,22 @@ impl RemoteReward {
                     Retry::Backoff | Retry::After(_) => "",
                 };
                 let words = format!(
-                    "remote reward {url} failed for samples {first} to {last} (try {} of {}{no_more}): {}",
+                    "remote reward {} failed for samples {first} to {last} (try {} of {}{no_more}): {}",
+                    shown(url),
                     tries + 1,
                     options.max_retries + 1,
                     failure.cause
                 );
                 return Err(ServerFailed(words).into());
             };
-            tracing::warn!(%url, sample = samples[0].index, tries, ?wait, "remote reward: {}; trying again", failure.cause);
+            tracing::warn!(
+                url = shown(url),
+                sample = samples[0].index,
+                tries,
+                ?wait,
+                "remote reward: {}; trying again",
+                failure.cause
+            );
             tokio::time::sleep(wait).await;
             tries += 1;
         }
@@ -219,8 +228,14 @@ impl RemoteReward {
             });
         }
         let read = read_answer(&body, samples);
-        let Read { scores, left_out } =
-            read.map_err(|cause| Failure::lasting(format!("{status}: {cause}: {}", snippet(&body))))?;
+        let Read { scores, left_out } = read.map_err(|cause| Failure {
+            cause: format!("{status}: {cause}: {}", snippet(&body)),
+            retry: if is_cut_off(&body) {
+                Retry::Backoff
+            } else {
+                Retry::Never
+            },
+        })?;
         if let Some(why) = left_out {
             self.names.tell(&why);
         }
@@ -236,10 +251,22 @@ impl RemoteReward {
     }
 }
 
+/// A URL as logs and records name it: who it is called as, and with which password, is nobody else's business.
+fn shown(url: &Url) -> String {
+    let mut url = url.clone();
+    // Neither fails where there is a user: such a URL has a host.
+    if url.set_password(None).is_ok() && !url.username().is_empty() {
+        let _ = url.set_username("***");
+    }
+    url.into()
+}
+
 /// Where the server at `url` says that it is. It may be relative (RFC 9110, 10.2.2).
 fn redirected(url: &Url, target: &HeaderValue) -> String {
     let target = String::from_utf8_lossy(target.as_bytes());
-    let whole = url.join(&target).map_or_else(|_| target.to_string(), String::from);
+    let whole = url
+        .join(&target)
+        .map_or_else(|_| target.to_string(), |whole| shown(&whole));
     format!(
         "it redirects to {whole}, and redirects are not followed; if that is the reward server, put it into roles.reward.remote.urls"
     )
@@ -270,6 +297,11 @@ fn join(answers: Vec<Scores>) -> Scores {
         }
     }
     joined
+}
+
+/// Whether it ends before its JSON does: a server, or a proxy before it, gave up midway, and had not said how long the answer is.
+fn is_cut_off(body: &[u8]) -> bool {
+    !body.is_empty() && serde_json::from_slice::<IgnoredAny>(body).is_err_and(|error| error.is_eof())
 }
 
 /// The beginning of a body, on one line.

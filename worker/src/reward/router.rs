@@ -10,7 +10,7 @@ use axum::{Json, Router, middleware};
 use serde_json::json;
 
 use super::held::Held;
-use super::longest::TooLong;
+use super::longest::Unscorable;
 use super::mix::{RewardSource, Scores};
 use super::protocol::{ScoreRequest, ScoreResponse};
 use super::question::samples;
@@ -158,8 +158,8 @@ fn unfit(what: impl std::fmt::Display) -> ApiError {
 }
 
 fn failed(cause: Error) -> ApiError {
-    if let Some(long) = cause.downcast_ref::<TooLong>() {
-        return unfit(long);
+    if let Some(unscorable) = cause.downcast_ref::<Unscorable>() {
+        return unfit(unscorable);
     }
     tracing::error!("scoring failed: {cause:#}");
     ApiError::internal(format!("{cause:#}"))

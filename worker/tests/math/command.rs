@@ -317,7 +317,19 @@ fn a_complaint_names_the_block_the_field_and_what_was_found() {
         ),
         (
             json!({"advantage": {"estimator": "rloo", "rewards": [[1], [2], [3]], "mask": [[1], [1], [1]], "groups": [4, 4, 6]}}),
-            "advantage: group 6 has 1 sample(s), Rloo needs at least 2",
+            "advantage: group 6 has 1 sample(s), rloo needs at least 2",
+        ),
+        (
+            json!({"advantage": {"rewards": [[1]], "values": [[1]], "mask": [[1]], "gamma": 1.01}}),
+            "advantage.gamma: expected a number from 0 to 1, found 1.01",
+        ),
+        (
+            json!({"shape": {"logprobs": [[0]], "mask": [[1]], "scores": [1], "klCoef": -0.1}}),
+            "shape.klCoef: expected a number of at least 0, found -0.1",
+        ),
+        (
+            json!({"klController": {"coef": -1, "observations": []}}),
+            "klController.coef: expected a number of at least 0, found -1",
         ),
         (
             json!({"klController": {"coef": 0.1, "target": 1, "horizon": 10, "observations": [[1]]}}),

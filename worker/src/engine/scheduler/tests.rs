@@ -430,6 +430,7 @@ fn a_sequence_without_a_distribution_ends_alone_and_frees_its_blocks() {
     let failing = SequenceId { request: 0, sample: 1 };
     world.scheduler.submit(0, &well).unwrap();
     let pass = world.scheduler.schedule();
+    world.admitted.extend(&pass.admitted);
     let mut output = world.runner.forward(&pass.batch).unwrap();
     (output.drawn[1], output.tops[1]) = (None, Vec::new());
     let outcome = world.scheduler.complete(output, 0);

@@ -78,7 +78,10 @@ fn centring<'a>(
     let estimator = algorithm.estimator;
     let groups = input.groups.ok_or_else(|| Error::Missing {
         name: "groups",
-        why: format!("{estimator:?} compares the samples of a prompt, so it needs the group id of each"),
+        why: format!(
+            "{} compares the samples of a prompt, so it needs the group id of each",
+            estimator.name()
+        ),
     })?;
     Error::unless_shape("groups", &[groups.len() as i64], &[mask.batch as i64])?;
     Ok(move |scores: &[f64]| {
@@ -129,7 +132,10 @@ impl Scored {
     fn read(algorithm: &Algorithm, input: &AdvantageInput, mask: &Grid<bool>) -> Result<Self, Error> {
         let scores = input.scores.ok_or_else(|| Error::Missing {
             name: "scores",
-            why: format!("{:?} compares the scores of a prompt's samples", algorithm.estimator),
+            why: format!(
+                "{} compares the scores of a prompt's samples",
+                algorithm.estimator.name()
+            ),
         })?;
         let scores = read_column("scores", scores, mask.batch)?;
         Ok(Self {

@@ -221,6 +221,44 @@ async fn a_redirect_is_not_followed_and_the_error_says_which_url_to_put_into_the
 }
 
 #[tokio::test]
+async fn an_answer_that_is_cut_off_is_asked_for_again_and_one_that_is_no_json_is_not() {
+    let broken = |number: usize| match number {
+        0 => r#"{"rewards": [1.0, 2."#,
+        _ => r#"{"rewards": [1.0, 2.0]}"#,
+    };
+    let (url, calls) = server(move |number, _| async move { broken(number).into_response() }).await;
+    assert_eq!(score(options(&[&url]), 2).await.unwrap().scores, [1.0, 2.0]);
+    assert_eq!(calls.load(Ordering::SeqCst), 2);
+    for answer in ["", "rewards: [1.0]"] {
+        let (url, calls) = server(move |_, _| async move { answer.into_response() }).await;
+        score(options(&[&url]), 2).await.unwrap_err();
+        assert_eq!(calls.load(Ordering::SeqCst), 1, "{answer:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_user_and_a_password_in_a_url_are_sent_and_not_shown() {
+    let answer = |headers: HeaderMap| async move {
+        let given = headers
+            .get(AUTHORIZATION)
+            .is_some_and(|value| value == "Basic anVkZ2U6c2VjcmV0");
+        if given {
+            StatusCode::BAD_GATEWAY
+        } else {
+            StatusCode::UNAUTHORIZED
+        }
+    };
+    let url = listen(Router::new().route("/get_reward", post(answer))).await;
+    let url = url.replace("http://", "http://judge:secret@");
+    let error = score(options(&[&url]), 1).await.unwrap_err();
+    assert!(
+        error.contains("remote reward http://***@127.0.0.1") && error.contains("502 Bad Gateway"),
+        "{error}"
+    );
+    assert!(!error.contains("judge") && !error.contains("secret"), "{error}");
+}
+
+#[tokio::test]
 async fn a_failure_that_lasts_ends_after_the_last_try() {
     let (url, calls) = server(|_, _| async { (StatusCode::BAD_GATEWAY, "down").into_response() }).await;
     let error = score(options(&[&url]), 1).await.unwrap_err();

@@ -434,6 +434,12 @@ async fn a_query_that_is_longer_than_any_sequence_may_be_is_refused_by_its_place
     }
     let (status, answer) = post(&url, json!({"query": ["x", "a b"]}).to_string(), None).await;
     assert_eq!((status, &answer["rewards"]), (200, &json!([1.0, 1.0])));
+    let (status, answer) = post(&url, json!({"query": ["x", ""]}).to_string(), None).await;
+    let words = answer["error"]["message"].as_str().unwrap();
+    assert!(
+        status == 422 && words.starts_with("query[1] is an empty text,"),
+        "{status} {words}"
+    );
 }
 
 #[test]
