@@ -262,10 +262,10 @@ mod tests {
             stop.send_replace(true);
             connection
         };
+        let both = async { tokio::join!(operate(client, is_stopped), asked) };
         // Shorter than any deadline of the operator's own.
-        let ended = timeout(Duration::from_secs(10), operate(client, is_stopped));
-        let (ended, _connection) = tokio::join!(ended, asked);
-        ended.unwrap()
+        let (ended, _connection) = timeout(Duration::from_secs(10), both).await.unwrap();
+        ended
     }
 
     #[tokio::test]

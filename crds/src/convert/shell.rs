@@ -15,6 +15,7 @@ mod word;
 
 use std::collections::HashMap;
 use std::iter::Peekable;
+use std::ops::Range;
 use std::str::Chars;
 
 use blocks::Block;
@@ -72,6 +73,10 @@ struct Lexer<'a> {
     variables: Variables,
     /// The blocks that are open, the innermost last.
     blocks: Vec<Block>,
+    /// The function whose body comes.
+    defined: Option<String>,
+    /// Which of the commands are of a function's body.
+    functions: HashMap<String, Range<usize>>,
     /// What stands before the present command in its list of `&&` and `||`.
     list: List,
     commands: Vec<Vec<Word>>,
@@ -88,7 +93,7 @@ struct Lexer<'a> {
     written: Option<Vec<Word>>,
     /// A list without words stood in the present double quotes.
     no_words: bool,
-    /// Defaults of variables inside defaults of variables.
+    /// Defaults, sums and texts inside each other.
     depth: usize,
     /// Bytes that values of variables brought.
     brought: usize,
@@ -101,6 +106,8 @@ impl<'a> Lexer<'a> {
             environment,
             variables: Variables::new(),
             blocks: Vec::new(),
+            defined: None,
+            functions: HashMap::new(),
             list: List::default(),
             commands: Vec::new(),
             keeps_all: false,
@@ -140,6 +147,12 @@ impl<'a> Lexer<'a> {
                 }
                 '>' | '<' => self.redirect(c),
                 '(' if self.array_starts() => self.array()?,
+                '(' if self.rest.next_if_eq(&')').is_some() => {
+                    self.end_word();
+                    let name = self.command.last().map(|word| word.text.clone());
+                    self.end_command(End::Other);
+                    self.defined = name;
+                }
                 '(' => self.end_command(End::Other),
                 ')' => self.end_command(End::Close),
                 c if c.is_whitespace() => self.end_word(),
@@ -263,11 +276,9 @@ impl<'a> Lexer<'a> {
     /// `>`, `2>&1`, `<<EOF`: `first` is the first of the signs.
     fn redirect(&mut self, first: char) {
         // `2>` names a stream, no argument.
-        if self
-            .word
-            .as_ref()
-            .is_some_and(|word| word.text.chars().all(|c| c.is_ascii_digit()))
-        {
+        if self.word.as_ref().is_some_and(|word| {
+            word.unknown.is_none() && !word.text.is_empty() && word.text.chars().all(|c| c.is_ascii_digit())
+        }) {
             self.word = None;
         }
         self.end_word();

@@ -133,7 +133,7 @@ fn wrong_url(url: &str) -> Option<String> {
         Err(error) => Some(format!(
             "{url:?} is not a URL: {error}; give one such as http://verifier:5000/get_reward"
         )),
-        // A parser of URLs takes `http:verifier` and blanks around it for one; the API server refuses both.
+        // A parser of URLs takes `http:verifier` and blanks in front of it for one; the API server refuses both.
         Ok(_) => {
             let lower = url.to_ascii_lowercase();
             let is_http = lower.starts_with("http://") || lower.starts_with("https://");

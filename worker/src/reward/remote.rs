@@ -8,7 +8,7 @@ use futures::{StreamExt, TryStreamExt};
 use ppo_crds::spec::RemoteRewardSpec;
 use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue, LOCATION, RETRY_AFTER};
 use reqwest::{Client, Url};
-use serde::de::IgnoredAny;
+use serde_json::Value;
 
 use super::answer::{Read, read_answer};
 use super::mix::Scores;
@@ -301,7 +301,7 @@ fn join(answers: Vec<Scores>) -> Scores {
 
 /// Whether it ends before its JSON does: a server, or a proxy before it, gave up midway, and had not said how long the answer is.
 fn is_cut_off(body: &[u8]) -> bool {
-    !body.is_empty() && serde_json::from_slice::<IgnoredAny>(body).is_err_and(|error| error.is_eof())
+    !body.is_empty() && serde_json::from_slice::<Value>(body).is_err_and(|error| error.is_eof())
 }
 
 /// The beginning of a body, on one line.

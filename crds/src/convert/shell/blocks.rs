@@ -26,6 +26,8 @@ pub(super) struct Block {
     /// What a `case` looks at, and the patterns of the branch that comes.
     case: Option<(Word, Vec<Word>)>,
     in_patterns: bool,
+    /// The function whose body it is, and how many commands stand before it.
+    function: Option<(String, usize)>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -69,7 +71,7 @@ impl Lexer<'_> {
                 "for" | "select" => {
                     let has_items = self.change_by_loop(&words[at..]);
                     self.open(Kind::For);
-                    self.list.truth = Some(has_items);
+                    self.list.truth = has_items;
                     return Vec::new();
                 }
                 "case" => {
@@ -77,11 +79,11 @@ impl Lexer<'_> {
                     self.look_at(&words[at..]);
                     return Vec::new();
                 }
-                "{" => {
-                    let (truth, why) = (self.list.runs(), self.list.why.take());
-                    self.open(Kind::Group);
-                    self.begin(truth, why);
+                "function" => {
+                    self.defined = words.get(at).map(|word| word.text.clone());
+                    at += 1;
                 }
+                "{" => self.begin_group(),
                 "then" | "do" => self.begin_behind_condition(),
                 "elif" | "else" if self.innermost() == Some(Kind::If) => {
                     self.end_branch();
@@ -90,10 +92,27 @@ impl Lexer<'_> {
                     }
                 }
                 "fi" | "esac" | "done" | "}" => self.close(&first),
-                _ => return words.split_off(at - 1),
+                _ => {
+                    self.defined = None;
+                    return words.split_off(at - 1);
+                }
             }
         }
         Vec::new()
+    }
+
+    /// `{`: commands that belong together, or the body of a function, of which is not known whether somebody calls it.
+    fn begin_group(&mut self) {
+        let function = self.defined.take().map(|name| (name, self.commands.len()));
+        let (truth, why) = match function {
+            Some(_) => (None, None),
+            None => (self.list.runs(), self.list.why.take()),
+        };
+        self.open(Kind::Group);
+        if let Some(block) = self.blocks.last_mut() {
+            block.function = function;
+        }
+        self.begin(truth, why);
     }
 
     fn innermost(&self) -> Option<Kind> {
@@ -119,6 +138,7 @@ impl Lexer<'_> {
             why: None,
             case: None,
             in_patterns: false,
+            function: None,
         });
     }
 
@@ -202,6 +222,12 @@ impl Lexer<'_> {
         (block.present, block.inside, block.leaves) = (Some(false), false, false);
     }
 
+    /// Whether what is read may be done several times: what its variables are after so many rounds is not worked out.
+    pub(super) fn repeats(&self) -> bool {
+        let is_loop = |block: &Block| matches!(block.kind, Kind::While | Kind::Until | Kind::For);
+        self.blocks.iter().any(is_loop)
+    }
+
     /// Whether all the branches that are open are taken.
     pub(super) fn is_taken(&self) -> Truth {
         let mut taken = Some(true);
@@ -224,6 +250,9 @@ impl Lexer<'_> {
         }
         self.end_branch();
         let Some(mut block) = self.blocks.pop() else { return };
+        if let Some((name, from)) = block.function.take() {
+            self.functions.insert(name, from..self.commands.len());
+        }
         if block.taken != Some(true) {
             block.ends.push(self.variables.clone());
         }

@@ -5,19 +5,22 @@ use std::sync::LazyLock;
 use regex::Regex;
 
 use super::command::is_name;
+use super::condition::{Truth, variable};
 use super::{Lexer, Word, blocks};
 
 impl Lexer<'_> {
     /// Reads `((...))` where a command begins, as one word; false where there is none. Two parentheses that are closed apart are groups.
     pub(super) fn sum(&mut self) -> bool {
         let begins = |word: &Word| blocks::is_in_front(word) || word.text == "for";
-        if self.word.is_some() || self.rest.peek() != Some(&'(') || !self.command.iter().all(begins) {
+        // `for((` needs no blank.
+        if self.rest.peek() != Some(&'(') || !self.command.iter().chain(&self.word).all(begins) {
             return false;
         }
         let before = self.rest.clone();
         self.rest.next();
         match self.enclosed('(', ')', "((...))") {
             Ok(sum) if self.rest.next_if_eq(&')').is_some() => {
+                self.end_word();
                 self.command.push(Word::new(format!("(({sum}))"), None));
                 true
             }
@@ -28,7 +31,7 @@ impl Lexer<'_> {
         }
     }
 
-    /// Variables that a command changes are as nobody knows, and those that it takes away are empty.
+    /// Variables that a command changes are as nobody knows, and those that it takes away have no words.
     pub(super) fn change(&mut self, words: &[Word]) {
         let Some(at) = words.iter().position(|word| !is_setting(&word.text)) else {
             return;
@@ -40,24 +43,37 @@ impl Lexer<'_> {
             ["printf", "-v", name, ..] => self.set_unknown(name),
             ["unset", names @ ..] => {
                 for name in names.iter().filter(|name| is_name(name)) {
-                    self.set(name, vec![Word::default()]);
+                    self.set(name, Vec::new());
                 }
             }
             [sum, ..] if words[at].is_sum() => self.change_by(sum),
-            _ => {}
+            // One element of an array.
+            [element, ..] => {
+                let place = element.split_once('[');
+                if let Some((name, _)) = place.filter(|(_, place)| place.contains("]=") || place.contains("]+=")) {
+                    self.set_unknown(name);
+                }
+            }
+            [] => {}
         }
     }
 
     /// `NAME in ITEM`, or `((...))`, behind `for`: which item the variable has is not known. Whether there are any: without a list they are
-    /// the script's own arguments, of which there are none.
-    pub(super) fn change_by_loop(&mut self, words: &[Word]) -> bool {
-        let Some(first) = words.first() else { return false };
+    /// the script's own arguments, of which there are none; a variable that is set nowhere may have none.
+    pub(super) fn change_by_loop(&mut self, words: &[Word]) -> Truth {
+        let Some(first) = words.first() else { return Some(false) };
         if first.is_sum() {
             self.change_by(&first.text);
-            return true;
+            return Some(true);
         }
         self.set_unknown(&first.text);
-        words.len() > 2
+        let items = words.get(2..).unwrap_or_default();
+        let may_be_none =
+            |word: &Word| word.text.is_empty() && word.unknown.as_deref().is_some_and(|what| variable(what).is_some());
+        match !items.is_empty() && items.iter().all(may_be_none) {
+            true => None,
+            false => Some(!items.is_empty()),
+        }
     }
 
     fn change_by(&mut self, sum: &str) {

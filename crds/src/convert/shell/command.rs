@@ -96,6 +96,7 @@ impl Lexer<'_> {
             self.list.add(Some(true), None);
             return;
         }
+        self.call(&words);
         let is_set = |name: &str| self.variables.contains_key(name);
         let truth = condition::of_command(&words, &is_set);
         self.change(&words);
@@ -109,8 +110,24 @@ impl Lexer<'_> {
         }
     }
 
+    /// A function's body was read without the arguments that it is called with: what it does with them is not known.
+    fn call(&mut self, words: &[Word]) {
+        let body = self.functions.get(&words[0].text).filter(|_| words.len() > 1);
+        for command in body
+            .cloned()
+            .and_then(|body| self.commands.get_mut(body))
+            .into_iter()
+            .flatten()
+        {
+            command.push(Word::new("", Some("$@".into())));
+        }
+    }
+
     fn set_text(&mut self, assignment: Assignment) {
         let Assignment { name, appends, value } = assignment;
+        if appends && self.repeats() {
+            return self.set_unknown(&name);
+        }
         let mut words = match appends {
             true => self.value(&name).unwrap_or_default(),
             false => Vec::new(),
@@ -133,7 +150,10 @@ impl Lexer<'_> {
             false => Vec::new(),
         };
         words.extend(values);
-        self.set(name, words);
+        match appends && self.repeats() {
+            true => self.set_unknown(name),
+            false => self.set(name, words),
+        }
         self.list.add(Some(true), None);
     }
 

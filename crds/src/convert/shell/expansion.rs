@@ -32,6 +32,11 @@ impl Lexer<'_> {
                 self.rest.next();
                 self.push('0');
             }
+            Some(c @ ('$' | '!' | '?')) => {
+                let what = format!("${c}");
+                self.rest.next();
+                self.not_known(&what);
+            }
             Some(c) if name(c) => {
                 let mut variable = String::new();
                 while let Some(c) = self.rest.next_if(name) {
@@ -82,6 +87,9 @@ impl Lexer<'_> {
         let is_empty = |words: &Vec<Word>| words.iter().all(|word| *word == Word::default());
         let set = self.value(variable);
         let set = if is_one { set.map(|words| vec![one(words)]) } else { set };
+        // An array without words is no word, and any other variable an empty one.
+        self.no_words |= array.is_some() && !is_one && set.as_ref().is_some_and(Vec::is_empty);
+        let has_value = |words: &Vec<Word>| !words.is_empty() && (!colon || !is_empty(words));
         if is_own_arguments(inside) {
             self.no_words = true;
         } else if inside == "#" {
@@ -91,11 +99,11 @@ impl Lexer<'_> {
         } else if behind.starts_with(['-', '=', '+']) && self.depth >= DEEPEST {
             self.not_known(&format!("${variable}"));
         } else if let Some(text) = behind.strip_prefix('+') {
-            let set = set.filter(|words| !colon || !is_empty(words));
+            let set = set.filter(has_value);
             self.put_instead(variable, set, text, quoted)?;
         } else if let Some(otherwise) = behind.strip_prefix(['-', '=']) {
             let otherwise = vec![self.inner(otherwise)?];
-            let set = set.filter(|words| !colon || !is_empty(words));
+            let set = set.filter(has_value);
             if set.is_none() && behind.starts_with('=') && is_name(variable) {
                 self.set(variable, otherwise.clone());
             }
@@ -174,7 +182,7 @@ impl Lexer<'_> {
         }
     }
 
-    /// The text behind `:-`, with its own quotes and variables, as one word.
+    /// The text behind `:-`, with its own quotes and variables, as one word. Signs that end a command elsewhere, or begin a comment, are text.
     fn inner(&self, script: &str) -> Result<Word, Unreadable> {
         let mut lexer = Lexer {
             rest: script.chars().peekable(),
@@ -185,15 +193,27 @@ impl Lexer<'_> {
         };
         // A space in front keeps `a=b` from being an assignment.
         lexer.command.push(Word::default());
-        lexer.read()?;
-        Ok(one(lexer.commands.into_iter().flatten().skip(1)))
+        while let Some(c) = lexer.rest.next() {
+            if c.is_whitespace() {
+                lexer.end_word();
+            } else if c == '#' || !lexer.begins_part(c)? {
+                lexer.push(c);
+            }
+        }
+        lexer.end_word();
+        Ok(one(lexer.command.into_iter().skip(1)))
     }
 
     /// `$((...))`: what a `$` in it stands for is put in first, as text; names without one are variables, too.
     fn arithmetic(&mut self, sum: &str) -> Result<(), Unreadable> {
         let whole = one(self.expanded(sum, false)?);
         if let Some(what) = &whole.unknown {
+            changes::in_sum(sum).for_each(|name| self.set_unknown(name));
             self.not_known(what);
+            return Ok(());
+        }
+        if self.repeats() && self.counts(sum) {
+            self.not_known(&format!("$(({sum}))"));
             return Ok(());
         }
         let value = |name: &str| {
@@ -209,6 +229,13 @@ impl Lexer<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Whether the variable that is being set has its own value in the sum: `N=$((N + 1))`.
+    fn counts(&self, sum: &str) -> bool {
+        let own = self.word.as_ref().and_then(|word| word.text.split_once('='));
+        let mut names = sum.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+        own.is_some_and(|(own, _)| names.any(|name| name == own))
     }
 
     /// What a command wrote, in the word that is being read.
@@ -227,7 +254,6 @@ impl Lexer<'_> {
         self.count(variable, &values)?;
         let assigns = self.assigns();
         let whole = quoted || assigns || values.len() > 1;
-        self.no_words |= values.is_empty();
         for (index, value) in values.iter().enumerate() {
             match index {
                 0 => {}

@@ -234,3 +234,31 @@ fn a_text_stands_in_place_of_a_value_that_is_there() {
     assert_eq!(find("W=$(pwd)\nrun ${W##*/}").as_deref(), Some("${W##*/}"));
     assert_eq!(find("run ${#W[@]}").as_deref(), Some("${#W[@]}"));
 }
+
+#[test]
+fn signs_of_commands_are_text_in_a_default() {
+    for (script, word) in [
+        (r#"run "${LAYOUT:-Et*6|t*6}""#, "Et*6|t*6"),
+        ("run ${URL:-http://h:5/s?a=1&b=2}", "http://h:5/s?a=1&b=2"),
+        (r#"run "${STOP:-</answer>}""#, "</answer>"),
+        ("run ${X:-#a}", "#a"),
+        ("run ${X:-(a; b)}", "(a; b)"),
+    ] {
+        assert_eq!(words(script)[0][1..].join(" "), word, "{script}");
+    }
+}
+
+#[test]
+fn what_only_a_running_shell_knows_is_not_known() {
+    for what in ["$$", "$!", "$?"] {
+        let read = commands(&format!("run a=/b_{what}"), &|_| None).unwrap();
+        assert_eq!(read[0][1].unknown.as_deref(), Some(what));
+    }
+}
+
+#[test]
+fn a_word_that_is_not_known_is_kept_before_a_redirection() {
+    let read = commands("run $ARGS>log", &|_| None).unwrap();
+    assert_eq!(read[0].len(), 2);
+    assert_eq!(words("run 2>log"), [["run"]]);
+}

@@ -120,7 +120,7 @@ struct Followed {
 }
 
 impl Followed {
-    /// Notes what a task has read; the line to print, with the pod's name.
+    /// Notes what a task has read; the line to print, and what stands before it.
     fn note(&mut self, message: Message) -> Option<(String, Line)> {
         match message {
             Message::Line(run, pod, line) => {

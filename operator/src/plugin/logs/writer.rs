@@ -1,4 +1,4 @@
-//! What is printed: each line with its pod before it, and whether it is all there is.
+//! What is printed: each line with its pod, or that and its container, before it, and whether it is all there is.
 
 use std::collections::HashMap;
 use std::io::Write as _;

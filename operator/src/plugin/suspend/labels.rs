@@ -86,7 +86,6 @@ impl Failures {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
     use std::sync::{Arc, Mutex};
     use std::time::Duration;
 
@@ -108,10 +107,11 @@ mod tests {
         })
     }
 
-    /// A cluster of these jobs, all with the label `team=math`, and the names of those that were changed. The one called `refused` may not be.
-    async fn cluster(jobs: Vec<Value>) -> (Connection, Arc<Mutex<BTreeSet<String>>>) {
-        let changed = Arc::new(Mutex::new(BTreeSet::new()));
-        let (seen, known) = (changed.clone(), jobs.clone());
+    /// A cluster of these jobs, all with the label `team=math`, and what was asked of them in turn: names of those that were changed, and looks
+    /// at one. The one called `refused` may not be changed.
+    async fn cluster(jobs: Vec<Value>) -> (Connection, Arc<Mutex<Vec<String>>>) {
+        let changed = Arc::new(Mutex::new(Vec::new()));
+        let (seen, looked, known) = (changed.clone(), changed.clone(), jobs.clone());
         let list = move |RawQuery(query): RawQuery| async move {
             let asked = query.unwrap_or_default().contains("labelSelector=team%3Dmath");
             let items = if asked { jobs } else { Vec::new() };
@@ -119,16 +119,18 @@ mod tests {
         };
         let find = move |name: &str| known.iter().find(|job| job["metadata"]["name"] == name).cloned();
         let of_get = find.clone();
-        let of_job = get(move |Path(name): Path<String>| async move { Json(of_get(&name)) }).patch(
-            move |Path(name): Path<String>| async move {
-                if name == "refused" {
-                    return (StatusCode::FORBIDDEN, "no").into_response();
-                }
-                let job = find(&name);
-                seen.lock().unwrap().insert(name);
-                Json(job).into_response()
-            },
-        );
+        let look = move |Path(name): Path<String>| async move {
+            looked.lock().unwrap().push(format!("look at {name}"));
+            Json(of_get(&name))
+        };
+        let of_job = get(look).patch(move |Path(name): Path<String>| async move {
+            if name == "refused" {
+                return (StatusCode::FORBIDDEN, "no").into_response();
+            }
+            let job = find(&name);
+            seen.lock().unwrap().push(name);
+            Json(job).into_response()
+        });
         let path = "/apis/ppojob.dev/v1alpha1/namespaces/n/ppojobs";
         let router = Router::new()
             .route(path, get(list))
@@ -187,6 +189,7 @@ mod tests {
         let error = suspended(&connection, &args(true)).await.unwrap_err().to_string();
         // To each look they are as before, as if somebody had resumed them meanwhile.
         assert!(error.contains("2 of the 2 jobs"), "{error}");
-        assert_eq!(changed.lock().unwrap().len(), 2);
+        let asked = changed.lock().unwrap();
+        assert!(asked.iter().eq(["a", "b", "look at a", "look at b"]), "{asked:?}");
     }
 }

@@ -206,7 +206,10 @@ fn texts_are_split_aside_so_that_probes_are_answered_meanwhile() {
         assert!(scoring.as_mut().now_or_never().is_none());
         drop(give_back);
         let words = format!("{:#}", scoring.await.unwrap_err());
-        assert_eq!(words, "sample 0: an empty text has no score");
+        assert_eq!(
+            words,
+            "sample 0: query[0] is an empty text, which no model scores: send one of at least one token"
+        );
     });
 }
 

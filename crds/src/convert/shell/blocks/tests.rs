@@ -72,12 +72,23 @@ fn what_a_command_changes_otherwise_is_not_known() {
         "printf -v N %s 2",
         "for N in 1 2; do :; done",
         "for ((N = 0; N < 3; N++)); do :; done",
+        "for((N = 0; N < 3; N++)); do :; done",
+        "M=$((N += $(nproc)))",
         "if ((N > 3)); then N=2; fi",
     ] {
         assert_eq!(run(&format!("N=1\n{command}\nrun n=$N")), ["n=<$N>"], "{command}");
     }
     assert_eq!(run("N=1\n((N == 1)) || true\n((M = 2))\nrun $N"), ["1"]);
-    assert_eq!(run("N=1\nunset -v N\nrun n=$N ${N:-4}"), ["n=", "4"]);
+    assert_eq!(
+        run("N=1\nunset -v N\nrun n=$N ${N:-4} ${N-4} \"$N\""),
+        ["n=", "4", "4", ""]
+    );
+    assert_eq!(
+        run("A=(b)\nunset A\nA+=(a.b=1)\nrun \"${A[@]}\" ${#A[@]}"),
+        ["a.b=1", "1"]
+    );
+    assert_eq!(run("A=()\nrun \"${A[@]}\" \"$A\" \"${A[*]}\" x"), ["", "", "x"]);
+    assert_eq!(run("A=(a b)\nA[0]=c\nrun x=${A[0]}"), ["x=<${A[0]}>"]);
     assert_eq!(run("N=1\n((true); (true)) && run $N"), ["1"]);
 }
 
@@ -89,6 +100,31 @@ fn a_loop_over_no_words_is_not_run_and_the_items_of_others_are_not_known() {
     let items = "N=1\nfor A in a b; do if [ -n \"$A\" ]; then N=2; fi; done\nrun n=$N";
     assert_eq!(run(items), ["n=<$A>"]);
     assert_eq!(run("for A in a b; do N=2; done\nrun $N"), ["2"]);
+}
+
+#[test]
+fn what_a_loop_counts_or_adds_is_not_known() {
+    for script in [
+        "N=1\nfor A in 1 2 3; do N=$((N * 2)); done",
+        "N=1\nfor A in 1 2 3\ndo\n  N=$((N + 1))\ndone",
+        "N=1\nfor A in 1 2; do N+=0; done",
+        "N=(1)\nfor A in 1 2; do N+=(2); done",
+        "N=1\nfor A in $EXTRA; do N=2; done",
+    ] {
+        assert!(run(&format!("{script}\nrun n=$N"))[0].starts_with("n=<$"), "{script}");
+    }
+    assert_eq!(run("N=1\nM=2\nfor A in 1 2; do N=$((M + 1)); done\nrun $N"), ["3"]);
+}
+
+#[test]
+fn what_a_function_is_given_or_sets_is_not_known() {
+    let called = |how: &str| run(&format!("train() {{\n run a=1 \"$@\"\n}}\n{how}"));
+    assert_eq!(called("train"), ["a=1"]);
+    assert_eq!(called("train b=2"), ["a=1", "<$@>"]);
+    assert_eq!(run("f() { local N=${1:-4}; run n=$N; }\nf"), ["n=4"]);
+    assert_eq!(run("function f { local N=${1:-4}; run n=$N; }\nf 8"), ["n=4", "<$@>"]);
+    assert_eq!(run("npu() { N=16; }\nN=8\nrun n=$N"), ["n=8"]);
+    assert_eq!(run("N=8\nnpu() { N=16; }\nrun n=$N"), ["n=<$N>"]);
 }
 
 #[test]
