@@ -105,7 +105,8 @@ pub(super) fn last_number(text: &str) -> Option<Number> {
     } else {
         let (over, under) = (part("over", "over_digit")?, part("under", "under_digit")?);
         let whole = number("whole");
-        is_quotient = whole.is_none();
+        // A part of one is less than one: `0\frac{84}{2}` is a division, too.
+        is_quotient = whole.is_none() || over.abs() >= under.abs();
         mixed(whole.unwrap_or(0.0), over, under)
     };
     let value = if is_negative { -value } else { value };

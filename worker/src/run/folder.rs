@@ -334,6 +334,15 @@ mod tests {
         config.model.adapter = Some(serde_json::from_value(json!({"rank": 4})).unwrap());
         let words = take(&config, None).unwrap_err().to_string();
         assert!(words.contains("and model.policy is"), "{words}");
+        (config.model.policy, config.model.adapter) = (Location::Path("/p".into()), None);
+        let data = root.path().join("samples.jsonl");
+        std::fs::write(&data, "{}\n").unwrap();
+        config.prompts.path = data.into();
+        let words = take(&config, None).unwrap_err().to_string();
+        assert!(
+            words.starts_with("what is recorded would take the place of") && words.contains("prompts.source is"),
+            "{words}"
+        );
     }
 
     #[test]

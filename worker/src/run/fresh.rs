@@ -37,21 +37,33 @@ pub fn refuse(folder: &RunDir, checkpoints: &Checkpoints, config: &RunConfig) ->
     .into())
 }
 
-/// Refuses a run that reads what is replaced at its end by what it has trained. `elsewhere` is what gives it another folder.
+/// Refuses a run that reads what its records, or at its end what it has trained, take the place of. `elsewhere` is what gives it another
+/// folder.
 ///
 /// # Errors
 /// [`Invalid`] with the field that names it.
 pub fn refuse_to_replace(folder: &RunDir, config: &RunConfig, elsewhere: &str) -> Result<(), Invalid> {
     let adapter = config.model.adapter.as_ref().map(|_| folder.adapter());
-    let replaced: Vec<PathBuf> = [folder.model()].into_iter().chain(adapter).collect();
-    let Some(Read { field, path, within }) = Read::of(config, &replaced) else {
-        return Ok(());
-    };
-    Err(Invalid::new(format!(
-        "what is trained would take the place of {}, and {field} is {}: {elsewhere}, or move it away and name its new place",
-        within.display(),
-        path.display()
-    )))
+    let trained: Vec<PathBuf> = [folder.model()].into_iter().chain(adapter).collect();
+    // They are cut back to the step that a run goes on from: of one that begins no line is kept.
+    let records = [
+        folder.metrics(),
+        folder.samples(),
+        folder.events(),
+        folder.evaluation(),
+        folder.before(),
+        folder.before_after(),
+    ];
+    for (what, places) in [("what is trained", &trained[..]), ("what is recorded", &records[..])] {
+        if let Some(Read { field, path, within }) = Read::of(config, places) {
+            return Err(Invalid::new(format!(
+                "{what} would take the place of {}, and {field} is {}: {elsewhere}, or move it away and name its new place",
+                within.display(),
+                path.display()
+            )));
+        }
+    }
+    Ok(())
 }
 
 /// Something that a run reads, in a place that it must not be in.

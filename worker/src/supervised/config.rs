@@ -261,7 +261,9 @@ impl<D: Data> Training<D> {
         for (name, given) in read {
             let Some(given) = given else { continue };
             let source = without_links(given);
-            let relation = if source == output {
+            let relation = if source == output && source.is_file() {
+                "is the file of"
+            } else if source == output {
                 "is the folder of"
             } else if source.starts_with(&output) {
                 "holds"
@@ -271,7 +273,12 @@ impl<D: Data> Training<D> {
             bail!(
                 "output: {} {relation} {name}, and output is replaced whole: give a folder beside it, such as `output: {}-trained`",
                 self.output.display(),
-                given.display()
+                if name.starts_with("model.") {
+                    given
+                } else {
+                    &self.output
+                }
+                .display()
             );
         }
         Ok(())

@@ -234,6 +234,9 @@ fn where_the_label_is_a_whole_number_a_fraction_that_comes_to_it_is_not_worked_o
         (r"So it is $\frac{84}{2}$.", "42", 0.0),
         ("-84/2", "-42.0", 0.0),
         ("in 2024 10/5", "2", 0.0),
+        (r"0\frac{84}{2}", "42", 0.0),
+        (r"40\frac{4}{2}", "42", 0.0),
+        (r"43\frac{-1}{1}", "42", 0.0),
         ("48/2 = 24", "24", 1.0),
         ("2.4e1", "24", 1.0),
         // Other labels have the value that they have.

@@ -1,7 +1,7 @@
 //! A version of the weights as what differs from the one before, for engines that have that one. In bfloat16 a step of PPO changes a few
 //! numbers in a hundred ([`marks`](crate::model::marks)), so this is a small part of all of them.
 //!
-//! The stream is a safetensors file of two tensors for each that changed, `NAME:values` (BF16) and `NAME:gaps` (U8: [`Gaps`]), followed
+//! The stream is a safetensors file of two tensors for each that changed, `NAME:values` (BF16) and `NAME:gaps` (U8: [`Gaps`](crate::native::change::Gaps)), followed
 //! by the 16 bytes of the hash of all before. What an engine has then goes by the hash over the digest that it had and this one.
 
 pub mod arrival;
