@@ -146,9 +146,11 @@ pub struct NotKnown {
 
 fn not_known(words: &[NotKnown]) -> String {
     let one = |NotKnown { what, flag }: &NotKnown| {
-        let remedy = match what.starts_with("$(") || what.starts_with('`') {
-            true => "run it yourself and write its result",
-            false => "set it in front of the command (NAME=value), export it, or write the value",
+        let named = |name: &str| name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_' || c == '{');
+        let remedy = match what.strip_prefix('$') {
+            Some(name) if named(name) => "set it in front of the command (NAME=value), export it, or write the value",
+            Some(own) if !own.starts_with('(') => "only the running script has it: write the value in its place",
+            _ => "run it yourself and write its result",
         };
         format!("{what} in `{}` is not known here: {remedy}", flag.trim())
     };

@@ -153,6 +153,15 @@ fn split(words: &[Word], syntax: Syntax) -> Result<Vec<Argument>, ConvertError> 
             }
             _ => match arguments.last_mut().filter(|last| !overriding || is_bare(last)) {
                 Some(last) => {
+                    // It may hold any number of flags.
+                    if let Some(what) = word
+                        .unknown
+                        .clone()
+                        .filter(|_| text.is_empty() && !last.values.is_empty())
+                    {
+                        let flag = last.shown.clone();
+                        return Err(ConvertError::NotKnown(vec![NotKnown { what, flag }]));
+                    }
                     last.shown = format!("{} {}", last.shown, word.written());
                     last.values.push(text.into());
                     last.unknown = last.unknown.take().or_else(|| word.unknown.clone());

@@ -128,6 +128,15 @@ impl<'a> Lexer<'a> {
                 continue;
             }
             match c {
+                '\n' if self.in_test() && self.goes_on() => self.end_word(),
+                '&' | '|' | '(' | ')' | '<' | '>' if self.in_test() => {
+                    self.end_word();
+                    self.push(c);
+                    if self.rest.next_if_eq(&c).is_some() {
+                        self.push(c);
+                    }
+                    self.end_word();
+                }
                 '\n' => {
                     self.end_command(End::Line);
                     self.read_documents()?;
@@ -145,7 +154,7 @@ impl<'a> Lexer<'a> {
                     let two = self.rest.next_if_eq(&'&').is_some();
                     self.end_command(if two { End::And } else { End::Other });
                 }
-                '>' | '<' => self.redirect(c),
+                '>' | '<' => self.redirect(c)?,
                 '(' if self.array_starts() => self.array()?,
                 '(' if self.rest.next_if_eq(&')').is_some() => {
                     self.end_word();
@@ -161,6 +170,19 @@ impl<'a> Lexer<'a> {
         }
         self.end_command(End::Line);
         Ok(())
+    }
+
+    /// Whether a `[[` is open, in which signs of commands are words.
+    fn in_test(&self) -> bool {
+        let first = self.command.iter().find(|word| !blocks::is_in_front(word));
+        let is_open = first.is_some_and(|word| word.text == "[[");
+        is_open && !self.command.iter().chain(&self.word).any(|word| word.text == "]]")
+    }
+
+    /// Whether the line ends behind a sign that wants another test.
+    fn goes_on(&self) -> bool {
+        let last = self.word.as_ref().or(self.command.last());
+        last.is_some_and(|word| ["&&", "||"].contains(&word.text.as_str()))
     }
 
     /// Reads the quote, expansion or comment that `c` begins; false where it begins none.
@@ -274,7 +296,7 @@ impl<'a> Lexer<'a> {
     }
 
     /// `>`, `2>&1`, `<<EOF`: `first` is the first of the signs.
-    fn redirect(&mut self, first: char) {
+    fn redirect(&mut self, first: char) -> Result<(), Unreadable> {
         // `2>` names a stream, no argument.
         if self.word.as_ref().is_some_and(|word| {
             word.unknown.is_none() && !word.text.is_empty() && word.text.chars().all(|c| c.is_ascii_digit())
@@ -286,11 +308,18 @@ impl<'a> Lexer<'a> {
         while let Some(c) = self.rest.next_if(|&c| c == '>' || c == '<' || c == '&') {
             signs.push(c);
         }
-        if signs == "<<" {
+        if signs.len() == 1 && self.rest.next_if_eq(&'(').is_some() {
+            self.enclosed('(', ')', "<(...)")?;
+            // Behind another sign, `< <(...)`, it is the file.
+            if !std::mem::take(&mut self.into_file) {
+                self.not_known("<(...)");
+            }
+        } else if signs == "<<" {
             self.begin_document();
         } else {
             self.into_file = true;
         }
+        Ok(())
     }
 
     fn array_starts(&self) -> bool {

@@ -125,19 +125,32 @@ pub fn in_python(text: &str) -> Option<&'static str> {
     )
 }
 
+/// An address as messages show it: what stands before its last `@` may be a password.
+fn shown(url: &str) -> String {
+    let begin = url.find("://").map_or(0, |at| at + 3);
+    match url.rfind('@').filter(|at| *at > begin) {
+        Some(at) => format!("{}***{}", &url[..begin], &url[at..]),
+        None => url.to_owned(),
+    }
+}
+
 fn wrong_url(url: &str) -> Option<String> {
+    let given = shown(url);
     if let Some(words) = in_python(url) {
-        return Some(format!("{url:?} is no URL: {words}"));
+        return Some(format!("{given:?} is no URL: {words}"));
     }
     match url::Url::parse(url) {
+        Err(error) if given != url => Some(format!(
+            "{given:?} is not a URL: {error}; in a password / is written %2F, # is %23 and @ is %40"
+        )),
         Err(error) => Some(format!(
-            "{url:?} is not a URL: {error}; give one such as http://verifier:5000/get_reward"
+            "{given:?} is not a URL: {error}; give one such as http://verifier:5000/get_reward"
         )),
         // A parser of URLs takes `http:verifier` and blanks in front of it for one; the API server refuses both.
         Ok(_) => {
             let lower = url.to_ascii_lowercase();
             let is_http = lower.starts_with("http://") || lower.starts_with("https://");
-            (!is_http).then(|| format!("{url:?} does not start with http:// or https://"))
+            (!is_http).then(|| format!("{given:?} does not start with http:// or https://"))
         }
     }
 }

@@ -189,9 +189,16 @@ impl Endpoint {
                 Err(refused) => tracing::info!("{refused}; all of the weights are sent"),
             }
         }
+        let left = deadline.saturating_sub(began.elapsed());
+        if left.is_zero() {
+            let late = format!(
+                "what changed of the weights was not taken within {} s",
+                deadline.as_secs()
+            );
+            return Err(self.failed(&path, late, true));
+        }
         let unread = |error: anyhow::Error| self.failed(&path, format!("the weights cannot be read: {error:#}"), false);
         let stream = reading.stream().map_err(unread)?;
-        let left = deadline.saturating_sub(began.elapsed());
         let loaded = self.send_stream(Body::wrap_stream(stream), &path, left).await?;
         reading.note_held(self.name(), loaded);
         Ok(())

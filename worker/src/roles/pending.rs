@@ -15,6 +15,9 @@ use crate::telemetry::Live;
 /// Between two looks at whether the process was asked to stop.
 const LOOK: Duration = Duration::from_millis(200);
 
+/// Between two words in the log on who is waited for, while nothing comes.
+const SAID: Duration = Duration::from_secs(60);
+
 /// Samples that engines drew.
 #[derive(Debug)]
 pub struct Generated {
@@ -75,14 +78,19 @@ impl Pending {
 
     async fn wait(&mut self, stop: &StopFlag, patience: Duration, live: &Live) -> Result<Generated> {
         let mut asked_to_stop: Option<Instant> = None;
-        let mut drawn = (self.drawn)();
+        let (mut drawn, mut said) = ((self.drawn)(), Instant::now());
         loop {
             let now = (self.drawn)();
             if now != drawn {
                 live.goes_on();
-                drawn = now;
+                (drawn, said) = (now, Instant::now());
             }
-            live.wait_for(&self.waited_for.borrow_and_update());
+            let whom = self.waited_for.borrow_and_update().clone();
+            live.wait_for(&whom);
+            if !whom.is_empty() && said.elapsed() >= SAID {
+                tracing::info!("waits for samples of {whom}");
+                said = Instant::now();
+            }
             tokio::select! {
                 biased;
                 ended = self.drawing.join_next() => {

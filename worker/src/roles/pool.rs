@@ -166,7 +166,12 @@ impl Pool {
                     }
                 }
             } else {
-                self.live.wait_for(&self.members.words());
+                let whom = self.members.words();
+                self.live.wait_for(&whom);
+                if self.told.lock().insert(whom.clone(), String::new()).is_none() {
+                    let seconds = self.patience.as_secs();
+                    tracing::info!("waits for {whom}, which had no address yet, for {seconds} s at most");
+                }
             }
             if failing_since.get_or_insert_with(Instant::now).elapsed() >= self.patience {
                 break;
@@ -189,12 +194,14 @@ impl Pool {
         in_turn.min_by_key(|member| (Some(member.name.as_str()) == failed, load(member)))
     }
 
-    /// Says once what keeps an answer away. That a pod starts, or is made anew, is no news unless it was something else before.
+    /// Says once what keeps an answer away. That a pod starts, or is made anew, is nothing to worry about unless it was something else before.
     fn tell(&self, error: &CallError) {
         let before = self.told.lock().insert(error.pod.clone(), error.cause.clone());
         match before {
             Some(before) if before == error.cause => {}
-            None if error.starts() => tracing::debug!("{error}"),
+            None if error.starts() => {
+                tracing::info!("{error}; it is waited for, for {} s at most", self.patience.as_secs());
+            }
             _ => tracing::warn!("{error}; it is asked again"),
         }
     }

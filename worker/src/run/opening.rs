@@ -134,6 +134,8 @@ impl Run {
             publication: &seen.publication,
         };
         let roles = build::roles(config, policy, start, around)?;
+        // Models take minutes to load: one that was asked to stop meanwhile deletes nothing, and has nothing to save.
+        roles.trainer.stop.check()?;
         folder.clear_if_fresh()?;
         let recorder = records(&roles.trainer, manifest, &folder, found.as_ref(), &seen, options.output)?;
         let watch = folder.checkpoints.watch(&roles.trainer.stop)?;

@@ -134,6 +134,10 @@ impl Run {
         let trainer = &self.roles.trainer;
         let done = trainer.steps_done;
         let last = done == trainer.total_steps;
+        // A newer attempt may be the reason: it records here by now.
+        if trainer.stop.requested() {
+            self.checkpoints.check_fence()?;
+        }
         // First whether its policy is good: one beyond the limit is not kept for its score.
         self.measure_checkpoint(&step.report)?;
         self.score_checkpoint_that_drew(step)?;

@@ -11,6 +11,9 @@ use anyhow::{Context as _, Result};
 
 use super::run_dir::settle;
 
+/// What the names of event files begin with.
+const NAME: &str = "events.out.tfevents.";
+
 /// A growing event file.
 #[derive(Debug)]
 pub(super) struct EventFile {
@@ -30,11 +33,10 @@ impl EventFile {
             .replace(['/', '\0'], "-");
         let number = FILES.fetch_add(1, Ordering::Relaxed);
         // TensorBoard reads files in the order of their names, hence the padding.
-        let name = format!(
-            "events.out.tfevents.{:010}.{host}.{}.{number}",
-            now() as u64,
-            std::process::id()
-        );
+        // A clock may have gone backwards since the last one was made.
+        let second = newest(folder)?.map_or(0, |newest| newest.saturating_add(1));
+        let second = second.max(now() as u64);
+        let name = format!("{NAME}{second:010}.{host}.{}.{number}", std::process::id());
         let path = folder.join(name);
         let file = OpenOptions::new()
             .create_new(true)
@@ -64,6 +66,14 @@ impl EventFile {
             .write_all(&frame(event))
             .with_context(|| format!("cannot write to {}", self.path.display()))
     }
+}
+
+/// The second in the name of the last event file in `folder`; None where there is none.
+fn newest(folder: &Path) -> Result<Option<u64>> {
+    let entries = std::fs::read_dir(folder).with_context(|| format!("cannot list {}", folder.display()))?;
+    let second = |name: &str| name.strip_prefix(NAME)?.split('.').next()?.parse::<u64>().ok();
+    let names = entries.filter_map(|entry| Some(entry.ok()?.file_name()));
+    Ok(names.filter_map(|name| second(name.to_str()?)).max())
 }
 
 fn now() -> f64 {
@@ -307,6 +317,15 @@ pub(super) mod tests {
             assert!(matches!(start[1], (2, Field::Varint(step)) if step == first));
             assert!(matches!(start[2], (7, Field::Bytes([8, 1]))));
         }
+    }
+
+    #[test]
+    fn a_file_that_is_made_after_the_clock_went_back_stands_behind_the_last_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let last = folder.path().join("events.out.tfevents.9000000000.host.1.0");
+        std::fs::write(&last, "").unwrap();
+        let file = EventFile::create(folder.path(), 4).unwrap();
+        assert!(file.path > last, "{}", file.path.display());
     }
 
     #[test]

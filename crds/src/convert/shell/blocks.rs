@@ -244,6 +244,17 @@ impl Lexer<'_> {
         }
     }
 
+    /// A function may end here, with its variables as they are.
+    pub(super) fn return_here(&mut self) {
+        if self.is_taken() == Some(false) {
+            return;
+        }
+        let variables = self.variables.clone();
+        if let Some(block) = self.blocks.iter_mut().rfind(|block| block.function.is_some()) {
+            block.ends.push(variables);
+        }
+    }
+
     fn close(&mut self, last_word: &str) {
         if self.innermost().is_none_or(|kind| kind.last_word() != last_word) {
             return;

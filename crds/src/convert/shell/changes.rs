@@ -41,6 +41,13 @@ impl Lexer<'_> {
             ["let", sums @ ..] => sums.iter().for_each(|sum| self.change_by(sum)),
             ["read" | "mapfile" | "readarray", names @ ..] => names.iter().for_each(|name| self.set_unknown(name)),
             ["printf", "-v", name, ..] => self.set_unknown(name),
+            ["eval", texts @ ..] => {
+                for part in texts.join(" ").split([' ', ';', '\n']) {
+                    if let Some((name, _)) = part.split_once('=') {
+                        self.set_unknown(name.trim_end_matches('+'));
+                    }
+                }
+            }
             ["unset", names @ ..] => {
                 for name in names.iter().filter(|name| is_name(name)) {
                     self.set(name, Vec::new());

@@ -100,6 +100,9 @@ impl Lexer<'_> {
         let is_set = |name: &str| self.variables.contains_key(name);
         let truth = condition::of_command(&words, &is_set);
         self.change(&words);
+        if words[0].text == "return" && self.list.runs() != Some(false) {
+            self.return_here();
+        }
         if ["exit", "return"].contains(&words[0].text.as_str()) && self.list.runs() == Some(true) {
             self.leave();
         }
@@ -170,6 +173,14 @@ impl Lexer<'_> {
         self.variables.insert(name.into(), words);
     }
 
+    /// What a variable is set to further in front in the command that is being read, where that only sets variables.
+    pub(super) fn set_before(&self, variable: &str) -> Option<Word> {
+        let words = self.command.iter().skip_while(|word| blocks::is_in_front(word));
+        let set: Vec<Assignment> = words.map(assignment).collect::<Option<_>>()?;
+        let last = set.into_iter().rev().find(|set| set.name == variable)?;
+        (!last.appends).then_some(last.value)
+    }
+
     /// Whether the word that is being read is the value of an assignment, which does not fall apart.
     pub(super) fn assigns(&self) -> bool {
         let in_front = |word: &Word| {
@@ -185,6 +196,8 @@ fn assignments(words: &[Word]) -> Option<Vec<Assignment>> {
     let words = words.iter().skip(usize::from(setting));
     words
         .skip_while(|word| setting && word.text.starts_with('-'))
+        // `export NAME` gives it no value.
+        .filter(|word| !setting || word.text.contains('='))
         .map(assignment)
         .collect()
 }

@@ -39,7 +39,7 @@ pub(super) fn of_command(words: &[Word], is_set: &dyn Fn(&str) -> bool) -> Truth
     let truth = match (first.text.as_str(), rest.split_last()) {
         ("test", _) => of_test(rest, is_set),
         ("[", Some((last, inside))) if last.text == "]" => of_test(inside, is_set),
-        ("[[", Some((last, inside))) if last.text == "]]" => of_test(inside, is_set),
+        ("[[", Some((last, inside))) if last.text == "]]" => of_tests(inside, is_set),
         ("false", _) => Some(false),
         (first, _) => COUNTED_ON.contains(&first).then_some(true),
     };
@@ -68,6 +68,18 @@ pub(super) fn known<'a>(word: &'a Word, is_set: &dyn Fn(&str) -> bool) -> Option
             (unset && word.text.is_empty()).then_some("")
         }
     }
+}
+
+/// What stands between `[[` and `]]`: tests with `&&`, which binds closer, and `||` between them.
+fn of_tests(words: &[Word], is_set: &dyn Fn(&str) -> bool) -> Truth {
+    if words.iter().any(|word| word.text == "(") {
+        return None;
+    }
+    let all = |words: &[Word]| {
+        let tests = words.split(|word| word.text == "&&");
+        tests.map(|test| of_test(test, is_set)).reduce(and).flatten()
+    };
+    words.split(|word| word.text == "||").map(all).reduce(or).flatten()
 }
 
 fn of_test(words: &[Word], is_set: &dyn Fn(&str) -> bool) -> Truth {

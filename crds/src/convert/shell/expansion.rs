@@ -86,6 +86,10 @@ impl Lexer<'_> {
         };
         let is_empty = |words: &Vec<Word>| words.iter().all(|word| *word == Word::default());
         let set = self.value(variable);
+        if is_one && self.joins_otherwise() && set.as_ref().is_some_and(|words| words.len() > 1) {
+            self.not_known(&format!("${{{inside}}}"));
+            return Ok(());
+        }
         let set = if is_one { set.map(|words| vec![one(words)]) } else { set };
         // An array without words is no word, and any other variable an empty one.
         self.no_words |= array.is_some() && !is_one && set.as_ref().is_some_and(Vec::is_empty);
@@ -102,7 +106,7 @@ impl Lexer<'_> {
             let set = set.filter(has_value);
             self.put_instead(variable, set, text, quoted)?;
         } else if let Some(otherwise) = behind.strip_prefix(['-', '=']) {
-            let otherwise = vec![self.inner(otherwise)?];
+            let otherwise = vec![self.inner(otherwise, quoted)?];
             let set = set.filter(has_value);
             if set.is_none() && behind.starts_with('=') && is_name(variable) {
                 self.set(variable, otherwise.clone());
@@ -116,6 +120,12 @@ impl Lexer<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Whether the words of `"${NAME[*]}"` stand behind each other with another sign between them than a blank.
+    fn joins_otherwise(&self) -> bool {
+        let sign = self.variables.get("IFS").and_then(|words| words.first());
+        sign.is_some_and(|sign| sign.unknown.is_some() || !sign.text.starts_with(' '))
     }
 
     /// `${NAME:+TEXT}`: the text where the variable has a value, else nothing. `${NAME[@]+"${NAME[@]}"}` is the array, word by word.
@@ -132,7 +142,7 @@ impl Lexer<'_> {
             Some(words) if is_array => self.put(variable, Some(words), true)?,
             Some(words) if words.iter().any(|word| word.unknown.is_some()) => self.not_known(&format!("${variable}")),
             Some(_) => {
-                let text = self.inner(text)?;
+                let text = self.inner(text, quoted)?;
                 self.put(variable, Some(vec![text]), quoted)?;
             }
         }
@@ -156,6 +166,9 @@ impl Lexer<'_> {
 
     /// What a variable is set to, here or outside.
     pub(super) fn value(&self, variable: &str) -> Option<Vec<Word>> {
+        if let Some(value) = self.set_before(variable) {
+            return Some(vec![value]);
+        }
         let from_outside = || Some(vec![text((self.environment)(variable)?)]);
         let set = self.variables.get(variable).cloned();
         match &set {
@@ -182,8 +195,9 @@ impl Lexer<'_> {
         }
     }
 
-    /// The text behind `:-`, with its own quotes and variables, as one word. Signs that end a command elsewhere, or begin a comment, are text.
-    fn inner(&self, script: &str) -> Result<Word, Unreadable> {
+    /// The text behind `:-`, with its own quotes and variables, as one word. Signs that end a command elsewhere, or begin a comment, are text,
+    /// and within double quotes single ones, too.
+    fn inner(&self, script: &str, quoted: bool) -> Result<Word, Unreadable> {
         let mut lexer = Lexer {
             rest: script.chars().peekable(),
             variables: self.variables.clone(),
@@ -194,10 +208,21 @@ impl Lexer<'_> {
         // A space in front keeps `a=b` from being an assignment.
         lexer.command.push(Word::default());
         while let Some(c) = lexer.rest.next() {
-            if c.is_whitespace() {
-                lexer.end_word();
-            } else if c == '#' || !lexer.begins_part(c)? {
-                lexer.push(c);
+            match c {
+                '\'' | '#' if quoted => lexer.push(c),
+                '\\' if quoted => match lexer.rest.next_if(|&c| "\n\\$`\"}".contains(c)) {
+                    Some('\n') => {}
+                    escaped => lexer.push(escaped.unwrap_or(c)),
+                },
+                '$' if quoted => lexer.dollar(true)?,
+                c if c.is_whitespace() && !quoted => lexer.end_word(),
+                '#' => lexer.push(c),
+                c if quoted && c.is_whitespace() => lexer.push(c),
+                c => {
+                    if !lexer.begins_part(c)? {
+                        lexer.push(c);
+                    }
+                }
             }
         }
         lexer.end_word();
@@ -268,22 +293,42 @@ impl Lexer<'_> {
                 self.word.get_or_insert_default().append(value.clone());
                 continue;
             }
-            if let Some(unknown) = &value.unknown {
-                match variable_of(unknown).is_some() {
-                    true => self.not_known(unknown),
-                    false => self.not_known(&format!("${variable}")),
+            let unknown = value.unknown.as_ref().map(|what| match is_variable(what) {
+                true => what.clone(),
+                false => format!("${variable}"),
+            });
+            if whole || !value.text.contains(char::is_whitespace) {
+                if let Some(unknown) = &unknown {
+                    self.not_known(unknown);
                 }
-            }
-            // Unquoted, a value falls apart at its blanks.
-            for c in value.text.chars() {
-                if !whole && c.is_whitespace() {
-                    self.end_word();
-                } else {
-                    self.push(c);
-                }
+                value.text.chars().for_each(|c| self.push(c));
+            } else {
+                self.put_apart(value, unknown);
             }
         }
         Ok(())
+    }
+
+    /// Unquoted, a value falls apart at its blanks: each word of it is known, or not, by itself.
+    fn put_apart(&mut self, value: &Word, unknown: Option<String>) {
+        let (doubtful, has_more) = value.apart();
+        let (mut pieces, mut inside) = (doubtful.into_iter(), false);
+        for c in value.text.chars() {
+            if c.is_whitespace() {
+                self.end_word();
+                inside = false;
+                continue;
+            }
+            let begins = !std::mem::replace(&mut inside, true);
+            if let Some(unknown) = unknown.as_ref().filter(|_| begins && pieces.next() == Some(true)) {
+                self.not_known(unknown);
+            }
+            self.push(c);
+        }
+        if let Some(unknown) = unknown.filter(|_| has_more) {
+            self.end_word();
+            self.not_known(&unknown);
+        }
     }
 
     /// Counts what a variable's value brings: every word as long as it is written, and one more, so that empty ones count too.

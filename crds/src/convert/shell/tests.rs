@@ -249,6 +249,28 @@ fn signs_of_commands_are_text_in_a_default() {
 }
 
 #[test]
+fn a_default_in_double_quotes_is_read_as_they_are() {
+    for (script, word) in [
+        (r#"run "${F:-['$HOME/a', '$HOME/b']}""#, "['/root/a', '/root/b']"),
+        (r#"run "${A:-'b'}""#, "'b'"),
+        (r#"run "${A:-\d \$x}""#, r"\d $x"),
+        (r#"run "${A:-"x  y"}""#, "x  y"),
+        (r#"run "${A:-x  y}""#, "x  y"),
+        (r#"run ${A:-'b'}"#, "b"),
+    ] {
+        assert_eq!(words(script), [["run", word]], "{script}");
+    }
+}
+
+#[test]
+fn a_command_put_in_the_place_of_a_file_ends_nothing() {
+    let read = commands("run --x <(cat f; cat g) --y 1 < <(cat h) --z", &|_| None).unwrap();
+    let texts: Vec<&str> = read[0].iter().map(|word| word.text.as_str()).collect();
+    assert_eq!(texts, ["run", "--x", "", "--y", "1", "--z"]);
+    assert_eq!(read[0][2].unknown.as_deref(), Some("<(...)"));
+}
+
+#[test]
 fn what_only_a_running_shell_knows_is_not_known() {
     for what in ["$$", "$!", "$?"] {
         let read = commands(&format!("run a=/b_{what}"), &|_| None).unwrap();

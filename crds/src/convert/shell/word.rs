@@ -31,6 +31,19 @@ impl Word {
         self.text.starts_with("((")
     }
 
+    /// Which of the words that it falls apart into are not known, and whether there may be more of them than its text has.
+    pub(super) fn apart(&self) -> (Vec<bool>, bool) {
+        let texts: Vec<&str> = self.text.split_whitespace().collect();
+        let shown: Option<Vec<&str>> = self.shown.as_deref().map(|shown| shown.split_whitespace().collect());
+        match shown {
+            Some(shown) if shown.len() == texts.len() => {
+                let differ = |(text, shown): (&&str, &&str)| text != shown;
+                (texts.iter().zip(&shown).map(differ).collect(), false)
+            }
+            shown => (vec![self.unknown.is_some(); texts.len()], shown.is_some()),
+        }
+    }
+
     /// Adds to its text.
     pub fn push(&mut self, text: &str) {
         self.text.push_str(text);

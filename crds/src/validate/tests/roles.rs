@@ -48,6 +48,10 @@ fn a_reward_must_exist_weigh_something_and_make_sense() {
             "spec.roles.reward.remote.urls[0]: \"reward.py:score\" is no URL: a reward in Python",
         ),
         (
+            "reward: {remote: {urls: ['http://scorer:p4/ss@host/score']}}",
+            "spec.roles.reward.remote.urls[0]: \"http://***@host/score\" is not a URL: invalid port number; in a password / is written %2F",
+        ),
+        (
             "reward: {remote: {urls: ['verifier']}}",
             "spec.roles.reward.remote.urls[0]: \"verifier\" is not a URL",
         ),

@@ -191,3 +191,38 @@ fn a_command_of_a_branch_that_is_not_taken_is_none() {
     let all = all_commands("if false; then run a; fi", &|_| None).unwrap();
     assert!(all.iter().any(|words| words[0].text == "run"), "{all:?}");
 }
+
+#[test]
+fn tests_with_and_and_or_between_them_are_one_condition() {
+    let chosen = |test: &str| run(&format!("A=x\nB=8\nN=1\nif [[ {test} ]]; then N=2; fi\nrun $N"));
+    for (test, number) in [
+        ("\"$A\" == x && $B -gt 4", "2"),
+        ("\"$A\" == x && $B -gt 9", "1"),
+        ("\"$A\" == y || $B -gt 4 &&\n ! $A == z", "2"),
+        ("x == y || \"$A\" != \"x\"", "1"),
+    ] {
+        assert_eq!(chosen(test), [number], "{test}");
+    }
+    for test in ["$B < 9", "( $A == x )", "$A =~ ^(x|y)$"] {
+        assert!(chosen(test)[0].starts_with('<'), "{test}");
+    }
+}
+
+#[test]
+fn each_word_of_a_text_is_known_or_not_by_itself() {
+    assert_eq!(
+        run("W=$(pwd)\nA=\"--n 1 --m $W/q\"\nrun $A"),
+        ["--n", "1", "--m", "/q<$W>"]
+    );
+    assert_eq!(run("A=\"--n 1 $(flags) --m 2\"\nrun $A")[4], "<$A>");
+}
+
+#[test]
+fn what_a_function_returns_with_and_what_stands_beside_a_name_alone_count() {
+    assert_eq!(run("N=8\nf() { N=16; return 0; }\nf\nrun n=$N"), ["n=<$N>"]);
+    assert_eq!(run("N=4\nexport X N=8\nrun $N"), ["8"]);
+    assert_eq!(run("N=4\nN=8 M=$N\nrun $M"), ["8"]);
+    assert_eq!(run("N=4\nN=8 true $N\nrun $N"), ["4"]);
+    assert_eq!(run("N=4\neval \"N=16\"\nrun n=$N"), ["n=<$N>"]);
+    assert_eq!(run("A=(a b)\nIFS=,\nrun \"x=${A[*]}\""), ["x=<${A[*]}>"]);
+}
