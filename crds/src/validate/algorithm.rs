@@ -1,7 +1,7 @@
 //! Rules of the PPO maths and of generation that a single field's limits cannot say.
 
 use super::doubtful::Doubtful;
-use super::{Problem, batch, those_given, written};
+use super::{Problem, batch, those_given};
 use crate::PpoJobSpec;
 use crate::defaults::has_kl;
 use crate::spec::{Aggregation, CorrectionLevel, Deviation, Estimator, Outside, Profile, Ratio, Surrogate};
@@ -25,7 +25,7 @@ pub fn check(spec: &PpoJobSpec, doubtful: &Doubtful, problems: &mut Vec<Problem>
         let message = format!("{ratio} excludes spec.optimizer.warmupUpdates, {warmup}; remove one of the two");
         refuse(true, "spec.optimizer.warmupRatio", &message);
     }
-    let estimator = written(algorithm.advantage.estimator);
+    let estimator = algorithm.advantage.estimator.name();
     let dynamic = spec.batch.dynamic_sampling.is_some();
     refuse(
         dynamic && !algorithm.advantage.estimator.needs_group(),

@@ -36,7 +36,7 @@ fn check_group(job: &PpoJob, sizes: &Sizes) -> Option<Problem> {
     }
     let message = format!(
         "{group} sample per prompt leaves algorithm.advantage.estimator {} nothing to compare; it needs more than 1",
-        super::written(estimator)
+        estimator.name()
     );
     Some(Problem::new(GROUP, message).or(GROUP, [4, 8]))
 }

@@ -35,8 +35,6 @@ pub use kept::warning as lost_with_pods;
 pub use optimizer::{endless_warmup, optimizer_problems};
 pub use warnings::{Warning, warnings};
 
-use serde::Serialize;
-
 use self::doubtful::Doubtful;
 use crate::PpoJob;
 use crate::environment::Environment;
@@ -70,12 +68,6 @@ fn problems(job: &PpoJob, environment: &Environment, unread: &[String]) -> Vec<P
     roles::check(&job.spec, &mut problems);
     templates::check(&job.spec.roles, &mut problems);
     problems
-}
-
-/// A word of a field as a manifest has it.
-fn written(word: impl Serialize) -> String {
-    let word = serde_json::to_value(word).unwrap_or_default();
-    word.as_str().unwrap_or_default().to_owned()
 }
 
 /// Which of several names are given, in words.

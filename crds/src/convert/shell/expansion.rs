@@ -209,20 +209,15 @@ impl Lexer<'_> {
         lexer.command.push(Word::default());
         while let Some(c) = lexer.rest.next() {
             match c {
-                '\'' | '#' if quoted => lexer.push(c),
+                '\'' if quoted => lexer.push(c),
                 '\\' if quoted => match lexer.rest.next_if(|&c| "\n\\$`\"}".contains(c)) {
                     Some('\n') => {}
                     escaped => lexer.push(escaped.unwrap_or(c)),
                 },
                 '$' if quoted => lexer.dollar(true)?,
                 c if c.is_whitespace() && !quoted => lexer.end_word(),
-                '#' => lexer.push(c),
-                c if quoted && c.is_whitespace() => lexer.push(c),
-                c => {
-                    if !lexer.begins_part(c)? {
-                        lexer.push(c);
-                    }
-                }
+                c if c == '#' || !lexer.begins_part(c)? => lexer.push(c),
+                _ => {}
             }
         }
         lexer.end_word();
