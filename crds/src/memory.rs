@@ -156,11 +156,14 @@ fn engine_sequences(config: &RunConfig, geometry: &Geometry) -> u64 {
     (config.rollout.max_sequences as u64).min(geometry.samples_per_step)
 }
 
-/// Bytes of the cache over all `gpus` of an engine's pod: as the manifest says, else what all sequences take.
+/// Bytes of the cache over all `gpus` of an engine's pod: as the engine is told, else what all sequences take.
 fn engine_cache(config: &RunConfig, geometry: &Geometry, shape: &ModelShape, gpus: u64) -> u64 {
     let needed = product(&[engine_sequences(config, geometry), cache_of_one(config, shape, gpus)]);
-    let given = config.rollout.kv_cache_mebibytes;
-    given.map_or(needed, |mebibytes| mebibytes.saturating_mul(1 << 20))
+    let told = config
+        .rollout
+        .engine
+        .cache_mebibytes(gpus, config.rollout.kv_cache_mebibytes);
+    told.map_or(needed, |mebibytes| mebibytes.saturating_mul(1 << 20))
 }
 
 /// Bytes of activations of an engine's batch, and of its logits, on each of the `gpus` that share its model.

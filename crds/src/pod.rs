@@ -25,6 +25,8 @@ pub mod label {
 pub mod annotation {
     /// Attempt of a pod.
     pub const ATTEMPT: &str = "ppojob.dev/attempt";
+    /// On an actor's pod: the engines below which it waits, as `PPO_MIN_REPLICAS` tells it.
+    pub const MIN_REPLICAS: &str = "ppojob.dev/min-replicas";
     /// On a job's ConfigMap: the image of `ppo-worker` that reads its content, for templates that name none.
     pub const WORKER_IMAGE: &str = "ppojob.dev/worker-image";
     /// On a job's ConfigMap: the image of vLLM that goes with it, for templates that name none.

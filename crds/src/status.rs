@@ -109,7 +109,7 @@ pub struct RoleStatus {
     /// Pods that were restarted alone since, each with an attempt of its own.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub pod_attempts: Vec<PodAttempt>,
-    /// When a pod of the role was last restarted: the next one of a role that keeps failing waits longer.
+    /// When a restart of the role was last counted: the next one of a role that keeps failing waits longer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_restart_time: Option<Time>,
     /// Policy version that all of the role's ready pods hold. Absent for roles without the policy's weights.

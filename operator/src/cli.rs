@@ -1,6 +1,6 @@
 //! The command line.
 
-use std::io::{IsTerminal as _, Write as _};
+use std::io::Write as _;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -10,12 +10,12 @@ use anyhow::Context as _;
 use axum::http::HeaderValue;
 use axum::http::header::USER_AGENT;
 use clap::builder::NonEmptyStringValueParser;
-use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
+use clap::{ArgAction, Args, Parser, Subcommand};
 use kube::{Client, Config};
 use ppo_crds::listen::everywhere;
 use tokio::sync::watch;
-use tracing_subscriber::EnvFilter;
 
+use crate::log::{self, LogFormat};
 use crate::run::{LeaseOptions, Options, run};
 use crate::settings::{PodDefaults, PodSettings, Scrapers};
 
@@ -165,14 +165,6 @@ struct CheckArgs {
     timeout_seconds: u64,
 }
 
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum LogFormat {
-    /// For people.
-    Text,
-    /// For log collectors.
-    Json,
-}
-
 impl RunArgs {
     fn options(self) -> anyhow::Result<Options> {
         let random = || format!("ppo-operator-{:08x}", rand::random::<u32>());
@@ -222,10 +214,7 @@ fn each_once(mut names: Vec<String>) -> Vec<String> {
 /// Does what the command line says.
 pub fn main() -> ExitCode {
     let ended = match Cli::parse().command {
-        Command::Run(args) => {
-            log(args.log_format);
-            args.options().and_then(start)
-        }
+        Command::Run(args) => log::init(args.log_format).and_then(|()| args.options()).and_then(start),
         Command::Crd => crd(),
         Command::Check(args) => check(&args),
     };
@@ -331,22 +320,6 @@ async fn ask(client: &reqwest::Client, url: &str, deadline: Duration) -> anyhow:
     anyhow::ensure!(status.is_success(), "{url} answered {status}: {}", body.trim());
     println!("{url} answered {status}");
     Ok(())
-}
-
-fn log(format: LogFormat) {
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info,kube=warn"));
-    // A collector of logs would keep the colours' escapes, and find no level behind them.
-    let colours = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
-    let builder = tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_ansi(colours)
-        // It would tell of a line that cannot be written where that cannot be written either, and panic.
-        .log_internal_errors(false)
-        .with_writer(std::io::stderr);
-    match format {
-        LogFormat::Text => builder.init(),
-        LogFormat::Json => builder.json().init(),
-    }
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use ppo_crds::report::{Reason, exit_code};
 use ppo_crds::spec::{FailureAction, FailurePolicySpec, FailureRule, Role};
 
-use crate::world::pod::{Life, PodView};
+use crate::world::pod::{Life, OUT_OF_MEMORY, PodView};
 
 /// Why a pod has to be replaced, or the job ended.
 #[derive(Clone, Debug, PartialEq)]
@@ -83,7 +83,12 @@ pub fn failure_of(pod: &PodView) -> Option<Failure> {
     }
     let asked = pod.of_worker && pod.exit_code == Some(exit_code::INTERRUPTED);
     let taken = pod.conditions.iter().any(|kind| kind == DISRUPTION_TARGET);
-    let known = pod.outcome.as_ref().filter(|outcome| outcome.reason != Reason::Other);
+    // A process that outlives one which was killed for memory does not know of that.
+    let of_memory = pod.reason == OUT_OF_MEMORY;
+    let known = pod
+        .outcome
+        .as_ref()
+        .filter(|outcome| outcome.reason != Reason::Other && !of_memory);
     let reason = match known {
         Some(outcome) if pod.life == Life::Failed => format!("{:?}", outcome.reason),
         _ if pod.life == Life::Failed || exited => pod.reason.clone(),

@@ -63,7 +63,7 @@ impl Ledger {
         }
         self.status.active_since = Some(Time(whole_second(now)));
         if self.status.active_seconds > 0 {
-            self.restart_job(now);
+            self.restart_job();
         }
     }
 
@@ -100,36 +100,30 @@ impl Ledger {
         status.pod_attempts.sort_by_key(|pod| pod.index);
     }
 
-    /// Replaces one pod.
-    pub fn restart_pod(&mut self, role: Role, index: u32, now: Timestamp) {
-        self.retire_pod(role, index);
-        let Some(status) = self.role_mut(role) else { return };
-        status.last_restart_time = Some(Time(whole_second(now)));
-    }
-
     /// Replaces all pods of a role.
-    pub fn restart_role(&mut self, role: Role, now: Timestamp) {
+    pub fn restart_role(&mut self, role: Role) {
         let Some(status) = self.role_mut(role) else { return };
         status.attempt = status.next_attempt();
         // No pod of that attempt was seen yet.
         status.ready = 0;
         status.pod_attempts.clear();
-        status.last_restart_time = Some(Time(whole_second(now)));
     }
 
     /// Replaces all pods.
-    pub fn restart_job(&mut self, now: Timestamp) {
+    pub fn restart_job(&mut self) {
         self.status.attempt = self.status.attempt.saturating_add(1);
         let roles: Vec<Role> = self.status.roles.iter().map(|status| status.name).collect();
-        roles.into_iter().for_each(|role| self.restart_role(role, now));
+        roles.into_iter().for_each(|role| self.restart_role(role));
     }
 
-    /// Counts a restart towards the budgets. The rule's own counts what the others do not, too.
-    pub fn count(&mut self, role: Role, verdict: &Verdict, policy: &FailurePolicySpec) {
+    /// Counts a restart towards the budgets. The rule's own counts what the others do not, too. The wait of the next counted one begins with
+    /// it: what the cluster takes away meanwhile makes it no longer.
+    pub fn count(&mut self, role: Role, verdict: &Verdict, policy: &FailurePolicySpec, now: Timestamp) {
         if verdict.counted {
             self.status.restarts = self.status.restarts.saturating_add(1);
             if let Some(status) = self.role_mut(role) {
                 status.restarts = status.restarts.saturating_add(1);
+                status.last_restart_time = Some(Time(whole_second(now)));
             }
         }
         let rule = verdict.rule.and_then(|at| Some((at, policy.rules.get(at)?)));
@@ -267,7 +261,7 @@ mod tests {
     #[test]
     fn a_role_that_keeps_failing_waits_twice_as_long_each_time_and_never_longer_than_five_minutes() {
         let mut ledger = of_all_roles();
-        ledger.restart_role(Role::Rollout, at(1000));
+        ledger.role_mut(Role::Rollout).unwrap().last_restart_time = Some(Time(at(1000)));
         let mut wait = |restarts: u32| {
             ledger.role_mut(Role::Rollout).unwrap().restarts = restarts;
             ledger.restart_not_before(Role::Rollout)
@@ -294,7 +288,7 @@ mod tests {
             for failed in Role::ALL {
                 let mut ledger = of_all_roles();
                 assert_eq!(ledger.exhausted(role, &verdict, &policy), None);
-                ledger.count(failed, &verdict, &policy);
+                ledger.count(failed, &verdict, &policy, at(0));
                 let budget = ledger.exhausted(role, &verdict, &policy);
                 assert_eq!(budget.is_some(), failed == role, "{failed:?}: {budget:?}");
                 let field = format!("(failurePolicy.maxRestartsPerRole.{})", role.name());
@@ -316,7 +310,7 @@ mod tests {
         let (policy, verdict) = (&job.spec.failure_policy, by_rule(0, FailureAction::Ignore));
         let mut ledger = Ledger::open(&PpoJobStatus::default(), &job);
         assert_eq!(ledger.exhausted(Role::Rollout, &verdict, policy), None);
-        ledger.count(Role::Rollout, &verdict, policy);
+        ledger.count(Role::Rollout, &verdict, policy, at(0));
         assert_eq!(ledger.status.restarts, 0);
         let budget = ledger.exhausted(Role::Rollout, &verdict, policy).unwrap();
         assert!(budget.contains("failurePolicy.rules[0].maxRestarts"), "{budget}");
@@ -328,7 +322,7 @@ mod tests {
         let first = job(&json!([ours]));
         let mut ledger = Ledger::open(&PpoJobStatus::default(), &first);
         let policy = &first.spec.failure_policy;
-        ledger.count(Role::Rollout, &by_rule(0, FailureAction::RestartPod), policy);
+        ledger.count(Role::Rollout, &by_rule(0, FailureAction::RestartPod), policy, at(0));
 
         let mut raised = ours.clone();
         raised["maxRestarts"] = json!(5);

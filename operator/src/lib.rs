@@ -19,6 +19,7 @@ pub mod job;
 pub mod lease;
 pub mod ledger;
 pub mod lifecycle;
+pub mod log;
 pub mod metrics;
 pub mod plan;
 pub mod plugin;

@@ -53,9 +53,9 @@ pub fn decide(job: &Job, seen: &Snapshot, previous: &PpoJobStatus, now: Timestam
         return decision;
     }
     retire_what_is_too_many(job, seen, &mut decision.ledger);
-    restarts::on_request(job, seen, &mut decision, now);
+    restarts::on_request(job, seen, &mut decision);
     restarts::what_failed(job, seen, &mut decision, now);
-    restarts::what_cannot_go_on(job, seen, &mut decision, now);
+    restarts::what_cannot_go_on(job, seen, &mut decision);
     if let (Intent::Run, Some(late)) = (&decision.intent, deadlines::overdue(job, seen, &decision.ledger, now)) {
         decision.intent = Intent::Fail(late);
     }

@@ -53,8 +53,8 @@ pub struct Metrics {
 }
 
 /// Bounds of the buckets of a reconcile's duration, in seconds.
-const RECONCILE_SECONDS: [f64; 13] = [
-    0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0,
+const RECONCILE_SECONDS: [f64; 14] = [
+    0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0,
 ];
 impl Metrics {
     /// All of them, at zero.

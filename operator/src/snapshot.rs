@@ -168,6 +168,17 @@ impl Snapshot {
         let ready = self.ready(job, ledger);
         job.roles
             .iter()
-            .all(|role| ready.get(&role.role).copied().unwrap_or_default() >= role.floor)
+            .all(|role| ready.get(&role.role).copied().unwrap_or_default() >= self.floor(job, ledger, *role))
+    }
+
+    /// Pods of a role without which the run does not go on. An engines' floor that was raised counts for the actor from its next start; one
+    /// that was lowered counts at once, for the actor is made anew for it.
+    fn floor(&self, job: &Job, ledger: &Ledger, role: RolePods) -> u32 {
+        let actor = self.pod(job, Role::Actor, 0);
+        let current = actor.filter(|actor| actor.attempt == ledger.attempt_of(Role::Actor, 0));
+        let told = current
+            .filter(|_| role.role == Role::Rollout)
+            .and_then(|actor| actor.floor);
+        told.map_or(role.floor, |told| told.min(role.floor))
     }
 }

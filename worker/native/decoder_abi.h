@@ -102,6 +102,4 @@ void decoder_logits(const Decoder * decoder, int32_t row, float * out);
 // Draws from given logits [vocab] the way `decoder_forward` does.
 int decoder_sample(const float * logits, int32_t vocab, const DecoderDraw * draw, const int32_t * suppressed,
     DecoderDrawn * drawn, char * error, size_t error_size);
-// Name of the instruction set in use.
-const char * decoder_instructions(void);
 }

@@ -4,6 +4,5 @@
 #define DECODER_TILES
 #define DECODER_NAMESPACE amx
 #define DECODER_TABLE amx_kernels
-#define DECODER_NAME "amx"
 #include "decoder_kernels.inc"
 #endif

@@ -3,6 +3,5 @@
 #define DECODER_LANES 8
 #define DECODER_NAMESPACE avx2
 #define DECODER_TABLE avx2_kernels
-#define DECODER_NAME "avx2"
 #include "decoder_kernels.inc"
 #endif

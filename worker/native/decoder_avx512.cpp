@@ -3,6 +3,5 @@
 #define DECODER_LANES 16
 #define DECODER_NAMESPACE avx512
 #define DECODER_TABLE avx512_kernels
-#define DECODER_NAME "avx512"
 #include "decoder_kernels.inc"
 #endif

@@ -3,6 +3,5 @@
 #define DECODER_LANES 16
 #define DECODER_NAMESPACE avx512_bf16
 #define DECODER_TABLE avx512_bf16_kernels
-#define DECODER_NAME "avx512_bf16"
 #include "decoder_kernels.inc"
 #endif

@@ -26,5 +26,3 @@ const Kernels & kernels() {
 }
 
 } // namespace decoder
-
-const char * decoder_instructions(void) { return decoder::kernels().name; }

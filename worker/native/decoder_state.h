@@ -94,7 +94,6 @@ constexpr size_t stride(int n, size_t size) { return (((n + 63) / 64 * 64) * siz
 
 // Kernels of one instruction set.
 struct Kernels {
-    const char * name;
     int lanes; // floats in a vector; a panel is two vectors wide
     void (*pack)(Matrix &, const Rows &, int thread, int threads);
     void (*forward)(

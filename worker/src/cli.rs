@@ -5,7 +5,7 @@ use ppo_crds::report::exit_code;
 
 use crate::convert::ConvertArgs;
 use crate::math::MathArgs;
-use crate::native::{allocator, descriptors, threads};
+use crate::native::{allocator, descriptors, instructions, threads};
 use crate::outcome::{self, Ended};
 use crate::output::tell;
 use crate::plan::PlanArgs;
@@ -41,7 +41,8 @@ struct MachineArgs {
     /// No progress: errors and the result only.
     #[arg(long, global = true, conflicts_with = "json")]
     quiet: bool,
-    /// Machine-readable standard output: one JSON object per step, or the plan as JSON.
+    /// Machine-readable standard output: one JSON object per step (ten a run of `sft` and `rm`), or the plan, or the converted manifest
+    /// with its notes.
     #[arg(long, global = true)]
     json: bool,
 }
@@ -102,9 +103,9 @@ pub fn run(cli: Cli) -> u8 {
         allocator::keep_memory();
     }
     let output = cli.machine.output();
-    if let Err(error) = log::init(cli.machine.log_format, output) {
+    if let Err(error) = log::init(cli.machine.log_format, output).and_then(|()| instructions::check()) {
         tell(&format!("ppo-worker: {error:#}"));
-        return FAILED;
+        return u8::try_from(outcome::code(&error)).unwrap_or(FAILED);
     }
     descriptors::raise();
     threads::set_count(cli.machine.threads);

@@ -4,7 +4,7 @@ mod fields;
 mod folder;
 mod json;
 mod label;
-mod messages;
+pub mod message;
 mod order;
 mod parquet;
 mod place;

@@ -169,27 +169,38 @@ struct Lfs {
 }
 
 impl Hub {
-    /// As Python's `huggingface_hub`: `HF_HUB_CACHE`, else `HF_HOME`/hub, else `XDG_CACHE_HOME`/huggingface/hub, else
-    /// `~/.cache/huggingface/hub`; `HF_ENDPOINT`, `HF_TOKEN` or what `hf auth login` has left, `HF_HUB_OFFLINE`.
+    /// As Python's `huggingface_hub` (`constants.py`): `HF_HUB_CACHE` or `HUGGINGFACE_HUB_CACHE`, else `HF_HOME`/hub, else
+    /// `XDG_CACHE_HOME`/huggingface/hub, else `~/.cache/huggingface/hub`; `HF_ENDPOINT`, `HF_TOKEN` or what `hf auth login` has left,
+    /// `HF_HUB_OFFLINE` or `TRANSFORMERS_OFFLINE`.
     ///
     /// # Errors
     /// When no variable says where the cache is.
     pub fn from_env() -> Result<Self> {
-        let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
-        let below = |name: &str, tail: &str| variable(name).map(|folder| Path::new(&folder).join(tail));
-        let home = variable("HF_HOME")
-            .map(PathBuf::from)
+        Self::of(|name| std::env::var(name).ok())
+    }
+
+    fn of(variable: impl Fn(&str) -> Option<String>) -> Result<Self> {
+        let variable = |name: &str| variable(name).filter(|value| !value.is_empty());
+        // A pod's environment knows no shell.
+        let folder = |name: &str| {
+            let given = PathBuf::from(variable(name)?);
+            let below_home = given.strip_prefix("~").ok().zip(variable("HOME"));
+            Some(below_home.map_or(given.clone(), |(rest, home)| Path::new(&home).join(rest)))
+        };
+        let below = |name: &str, tail: &str| folder(name).map(|folder| folder.join(tail));
+        let home = folder("HF_HOME")
             .or_else(|| below("XDG_CACHE_HOME", "huggingface"))
             .or_else(|| below("HOME", ".cache/huggingface"));
-        let cache = variable("HF_HUB_CACHE")
-            .map(PathBuf::from)
+        let cache = folder("HF_HUB_CACHE")
+            .or_else(|| folder("HUGGINGFACE_HUB_CACHE"))
             .or_else(|| Some(home.as_ref()?.join("hub")))
             .context("no folder for downloaded models: set HF_HOME")?;
+        let offline = variable("HF_HUB_OFFLINE").or_else(|| variable("TRANSFORMERS_OFFLINE"));
         Ok(Self {
             cache,
             endpoint: variable("HF_ENDPOINT").unwrap_or_else(|| "https://huggingface.co".to_owned()),
             token: known_token(variable, home),
-            offline: variable("HF_HUB_OFFLINE").is_some_and(|value| is_on(&value)),
+            offline: offline.is_some_and(|value| is_on(&value)),
             first_pause: Duration::from_secs(1),
             stop: StopFlag::default(),
         })
@@ -270,7 +281,7 @@ impl Hub {
             .await?;
             Ok(answer)
         };
-        let answer = self.insist(&url, asked).await?;
+        let answer = self.insist(&url, || 0, asked).await?;
         let info: Info = serde_json::from_slice(&answer).with_context(|| format!("answer of {url}"))?;
         if info.sha.is_empty() || !info.sha.bytes().all(|byte| byte.is_ascii_hexdigit()) {
             bail!("{url}: {:?} is no commit", info.sha);
@@ -304,8 +315,9 @@ impl Hub {
     /// One file into `blob`: beside it until it is whole and checked.
     async fn fetch(&self, client: &Client, url: &str, blob: &Path, file: &RemoteFile) -> Result<()> {
         let part = blob.with_extension(UNFINISHED);
+        let arrived = || std::fs::metadata(&part).map_or(0, |metadata| metadata.len());
         let rest = async || self.fetch_rest(client, url, &part, file.size).await;
-        self.insist(url, rest).await?;
+        self.insist(url, arrived, rest).await?;
         check(&part, file)
             .await
             .inspect_err(|_| drop(std::fs::remove_file(&part)))

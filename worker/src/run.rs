@@ -56,7 +56,8 @@ pub struct RunArgs {
     /// Where the claims of a manifest for a cluster lie: claim `c` is the folder DIR/c. Paths are absolute then, as in a pod.
     #[arg(long, value_name = "DIR")]
     volumes: Option<PathBuf>,
-    /// Start anew: delete what an earlier run left in the folder instead of going on from its last checkpoint.
+    /// Start anew: delete what an earlier run left in the folder, and its checkpoints where `spec.checkpoint` puts them, instead of going
+    /// on from the last one.
     #[arg(long)]
     fresh: bool,
     /// Serve /metrics, /healthz, /readyz and /report here, for example 127.0.0.1:9400.

@@ -579,11 +579,10 @@ fn a_sequence_takes_whole_blocks_of_the_cache_which_flash_attention_has_larger()
     assert_eq!(tokens("gpusPerReplica: 0"), 304);
     // In float32 nothing is read by flash attention. Each number has twice the bytes.
     assert_eq!(tokens("gpusPerReplica: 1, dtype: float32"), 2 * 304);
-    assert_eq!(tokens("gpusPerReplica: 0, engine: vllm, blockSize: 32"), 320);
 }
 
 #[test]
-fn vllm_on_gpus_takes_at_least_the_cache_that_the_samples_need() {
+fn vllm_takes_at_least_the_cache_that_the_samples_need_on_gpus_and_on_a_cpu_what_it_is_told() {
     let cache = |rollout: &str| {
         let memory = estimated("", &format!("rollout: {{{rollout}}}, {RULE}"), QWEN_HALF_B);
         ["key/value cache", "key/value cache, at least"].map(|name| bytes_of(&memory, Role::Rollout, name))
@@ -591,7 +590,11 @@ fn vllm_on_gpus_takes_at_least_the_cache_that_the_samples_need() {
     let [needed, _] = cache("gpusPerReplica: 1");
     assert!(needed > 0);
     assert_eq!(cache("engine: vllm, gpusPerReplica: 1"), [0, needed]);
-    assert_eq!(cache("engine: vllm, gpusPerReplica: 0"), [needed, 0]);
+    assert_eq!(cache("engine: vllm, gpusPerReplica: 0"), [4096 << 20, 0]);
+    assert_eq!(
+        cache("engine: vllm, gpusPerReplica: 0, kvCacheMebibytes: 64"),
+        [64 << 20, 0]
+    );
     assert_eq!(cache("engine: vllm, kvCacheMebibytes: 64"), [64 << 20, 0]);
 }
 

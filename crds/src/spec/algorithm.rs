@@ -51,7 +51,7 @@ pub struct AlgorithmSpec {
     #[schemars(range(min = 0.0, max = 1000.0))]
     pub value_coef: Option<f64>,
     /// Weight of the entropy bonus; 0 only measures the entropy. -1000 to 1000. Default 0. OpenRLHF `actor.entropy_coef`,
-    /// verl `actor_rollout_ref.actor.entropy_coeff`.
+    /// verl `actor_rollout_ref.actor.entropy_coeff`, TRL's newer `entropy_coef`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = -1000.0, max = 1000.0))]
     pub entropy_coef: Option<f64>,
@@ -296,7 +296,7 @@ pub struct AdaptiveKl {
     #[schemars(range(min = 0.0, max = 1e9), extend("exclusiveMinimum" = true))]
     pub target: f64,
     /// Samples over which the coefficient adapts: greater is slower. Above a fifth of a step's
-    /// samples, so that the coefficient stays above 0; 10000 is usual. OpenRLHF `algo.kl.horizon`, verl `kl_ctrl.horizon`.
+    /// samples (but under alpacafarm), so that the coefficient stays above 0; 10000 is usual. OpenRLHF `algo.kl.horizon`, verl `kl_ctrl.horizon`.
     #[schemars(range(min = 0.0, max = 1e12), extend("exclusiveMinimum" = true))]
     pub horizon: f64,
 }
@@ -348,7 +348,7 @@ pub struct ClipSpec {
     #[schemars(range(min = 0.0, max = 1000.0))]
     pub policy_high: Option<f64>,
     /// Dual clip's c: with a negative advantage A the token's loss is at most -c A. Above 1, at most 1000; 0 switches it off.
-    /// Default off; verl 3, but off with `ratio: sequence` or `surrogate: cispo`, which has none. OpenRLHF `actor.dual_clip`, verl `actor_rollout_ref.actor.clip_ratio_c`.
+    /// Default off; verl 3, but off with `ratio: sequence` or `surrogate: cispo`, which has none. OpenRLHF `actor.dual_clip`, verl `actor_rollout_ref.actor.clip_ratio_c`, TRL GRPO `delta`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0.0, max = 1000.0))]
     pub dual: Option<f64>,

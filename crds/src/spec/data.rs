@@ -38,7 +38,7 @@ pub struct PromptsSpec {
     #[schemars(schema_with = "variables")]
     pub chat_template_variables: Option<Map<String, Value>>,
     /// Longest prompt in tokens; a longer one is dropped, and counted. 1 to 1048576. Default 1024. verl
-    /// `data.max_prompt_length`; part of OpenRLHF's `data.max_len`.
+    /// `data.max_prompt_length`, TRL `max_prompt_length`; part of OpenRLHF's `data.max_len`.
     #[serde(default = "default_max_length")]
     #[schemars(range(min = 1, max = 1_048_576))]
     pub max_length: u32,
@@ -130,7 +130,8 @@ pub struct EvaluationSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 1_000_000_000))]
     pub max_prompts: Option<u32>,
-    /// Sampling temperature of the evaluation; 0 is greedy. 0 to 100. Default 0. OpenRLHF `eval.temperature`, verl
+    /// Sampling temperature of the evaluation; 0 is greedy. All else (`topP`, `topK`, `minP`, length, stop conditions) is as `generation` says.
+    /// 0 to 100. Default 0. OpenRLHF `eval.temperature`, verl
     /// `actor_rollout_ref.rollout.val_kwargs.temperature`.
     #[serde(default)]
     #[schemars(range(min = 0.0, max = 100.0))]

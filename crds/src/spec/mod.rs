@@ -167,7 +167,7 @@ pub struct PpoJobSpec {
     #[schemars(range(min = 1, max = 1_000_000_000))]
     pub steps: Option<u64>,
     /// Seed of everything random: sampling, shuffles, a new adapter. 0 to 9007199254740991 (2^53 - 1, the greatest
-    /// integer that every JSON reader keeps). Default 42. OpenRLHF `train.seed`, TRL `seed`.
+    /// integer that every JSON reader keeps). Default 42. OpenRLHF `train.seed`, verl `data.seed`, TRL `seed`.
     #[serde(default = "default_seed")]
     #[schemars(range(min = 0, max = 9_007_199_254_740_991i64))]
     pub seed: u64,

@@ -22,7 +22,7 @@ pub struct ModelSpec {
     pub critic: Option<ModelSource>,
     /// Frozen weights that the KL is measured against, of a model with the policy's tokens. Not allowed with `algorithm.kl.coef: 0`,
     /// where there is no reference, nor with `model.adapter`, where it is the policy without the adapter. Default: the policy as it was at step
-    /// 0, as in OpenRLHF, verl and TRL.
+    /// 0, as in OpenRLHF, verl and TRL; verl's `actor_rollout_ref.ref.model.path` names another.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reference: Option<ModelSource>,
     /// Train a low-rank adapter (LoRA) and keep the weights as they are. Default: none, all weights are trained.

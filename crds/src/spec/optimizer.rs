@@ -23,7 +23,7 @@ pub struct OptimizerSpec {
     /// (`adam_beta2`).
     #[schemars(range(min = 0.0, max = 0.999999))]
     pub beta2: f64,
-    /// Added to the denominator. Above 0, at most 1. Default 1e-8. OpenRLHF `actor.adam.eps`, TRL `adam_epsilon`.
+    /// Added to the denominator. Above 0, at most 1. Default 1e-8. OpenRLHF `actor.adam.eps`, verl `optim.eps`, TRL `adam_epsilon`.
     #[schemars(range(min = 0.0, max = 1.0), extend("exclusiveMinimum" = true))]
     pub epsilon: f64,
     /// Decoupled weight decay, on matrices only. 0 to 10. Default 0. OpenRLHF `actor.adam.weight_decay`, verl

@@ -70,11 +70,12 @@ pub enum CleanPodPolicy {
 #[derive(Clone, Debug, Default, Deserialize, Serialize, PartialEq, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct SchedulingSpec {
-    /// Who places all pods of the job at once or none: `auto` (the first of the others that the cluster has), `none`,
-    /// `volcano`, `coscheduling` (scheduler-plugins), `kueue`, `workload` (Kubernetes' own: 1.36 with the feature gates GenericWorkload and GangScheduling, or later). It
+    /// Who places all pods of the job at once or none: `auto` (the first that the cluster has of kueue, which needs a
+    /// `queue`, volcano, coscheduling and workload; else none), `none`, `volcano`, `coscheduling` (scheduler-plugins), `kueue`, `workload` (Kubernetes' own: 1.36 with the feature gates GenericWorkload and GangScheduling, or later). It
     /// changes only while the job wants no pods: suspended, or waiting in a queue. Default auto.
     pub gang: Gang,
-    /// Queue of Kueue or Volcano. At most 253 characters. It changes only while the job wants no pods. Default empty: the scheduler's default.
+    /// Queue of Volcano, or Kueue's LocalQueue of the namespace. At most 253 characters. It changes only while the job wants no pods. Default
+    /// empty: Volcano's queue `default`; `gang: auto` passes Kueue over, and under `gang: kueue` the job waits until one is named.
     #[schemars(length(max = 253))]
     pub queue: String,
     /// PriorityClass of the pods; under Kueue its WorkloadPriorityClass of that name, where there is one. At most 253 characters. Default empty: the
@@ -87,7 +88,7 @@ pub struct SchedulingSpec {
 #[derive(Clone, Copy, Debug, Default, Deserialize, Serialize, PartialEq, Eq, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Gang {
-    /// The first of the others that the cluster has.
+    /// The first that the cluster has of Kueue, which needs a queue, Volcano, coscheduling and Kubernetes' own; else nobody.
     #[default]
     Auto,
     /// Nobody: pods are placed one by one.
@@ -173,7 +174,7 @@ pub struct FailureRule {
     #[serde(default)]
     #[schemars(length(max = 4))]
     pub roles: Vec<Role>,
-    /// Exit codes of the failed container. 0 to 255, at most 64. Default: any. JobSet and Job `onExitCodes`.
+    /// Exit codes of the failed container. 0 to 255, at most 64. Default: any. Kubernetes Job `onExitCodes`.
     #[serde(default)]
     #[schemars(length(max = 64), inner(range(min = 0, max = 255)))]
     pub exit_codes: Vec<i32>,
@@ -181,7 +182,9 @@ pub struct FailureRule {
     #[serde(default)]
     #[schemars(length(max = 16), inner(length(min = 1, max = 316)))]
     pub pod_conditions: Vec<String>,
-    /// Reasons of the pod or its container, such as `OOMKilled` or `Evicted`. At most 16. Default: any.
+    /// Reasons of the pod or its container, such as `OOMKilled` or `Evicted`; of an actor that ended by itself its own word (`RewardFailed`,
+    /// `DataError`, `Diverged`, `RankLost`, `InternalError`) in place of the kubelet's `Error`; `Hung` of one without progress, `Deleted` of a pod
+    /// that somebody deleted. At most 16. Default: any.
     #[serde(default)]
     #[schemars(length(max = 16), inner(length(min = 1, max = 256)))]
     pub reasons: Vec<String>,

@@ -161,8 +161,8 @@ pub struct JsonRule {
 #[derive(Clone, Debug, Deserialize, Serialize, PartialEq, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct RemoteRewardSpec {
-    /// `http://` or `https://` addresses, path included, all equal: calls are spread over them. 1 to 64. OpenRLHF
-    /// `reward.remote_url`.
+    /// `http://` or `https://` addresses, path included, all equal: calls are spread over them. The actor's variable `PPO_REWARD_TOKEN`, where its
+    /// template has one, is sent as `Authorization: Bearer`. 1 to 64. OpenRLHF `reward.remote_url`.
     #[schemars(length(min = 1, max = 64), inner(length(min = 1, max = 2048)))]
     pub urls: Vec<String>,
     /// Factor on its score in the sum. -1000000 to 1000000. Default 1.
@@ -181,7 +181,7 @@ pub struct RemoteRewardSpec {
     #[serde(default = "default_concurrency")]
     #[schemars(range(min = 1, max = 4096))]
     pub max_concurrency: u32,
-    /// Samples per call. 1 to 65536. Default 64.
+    /// Most samples of a call; fewer where each URL gets a share of them. 1 to 65536. Default 64.
     #[serde(default = "default_batch")]
     #[schemars(range(min = 1, max = 65_536))]
     pub batch_size: u32,

@@ -132,6 +132,7 @@ impl Default for ReferenceSpec {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct RolloutSpec {
     /// What generates: `builtin` (this project's engine) or `vllm` (real vLLM pods behind our door). Default builtin.
+    /// verl `actor_rollout_ref.rollout.name`, TRL `use_vllm`.
     #[serde(default)]
     pub engine: Engine,
     /// Engines, one pod each; must divide `batch.rolloutBatchSize` when the job is made. `kubectl scale ppojob` changes it to any number
@@ -140,7 +141,8 @@ pub struct RolloutSpec {
     #[schemars(range(min = 1, max = 1024))]
     pub replicas: u32,
     /// GPUs of each engine, over which vLLM splits the model; the builtin engine computes on one. 0 runs it on the CPU. 0 to 64. Default 1. OpenRLHF
-    /// `vllm.tensor_parallel_size`, verl `actor_rollout_ref.rollout.tensor_model_parallel_size`.
+    /// `vllm.tensor_parallel_size`, verl `actor_rollout_ref.rollout.tensor_model_parallel_size`,
+    /// TRL `vllm_tensor_parallel_size`.
     #[serde(default = "one")]
     #[schemars(range(min = 0, max = 64))]
     pub gpus_per_replica: u32,
@@ -153,8 +155,9 @@ pub struct RolloutSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "DType")]
     pub dtype: Option<DType>,
-    /// Engines that must be ready for the run to go on when others fail. 1 to `replicas`. A change counts for the actor from its next
-    /// start (`kubectl ppo restart-role`). Default 1.
+    /// Engines that must be ready for the run to go on when others fail. 1 to `replicas`. A raised one counts for the actor from its next
+    /// start (`kubectl ppo restart-role`); for a lowered one an actor that waits is made anew, without counting as a restart, where its checkpoints
+    /// outlive its pod. Default 1.
     #[serde(default = "one")]
     #[schemars(range(min = 1, max = 1024))]
     pub min_replicas: u32,
@@ -174,7 +177,7 @@ pub struct RolloutSpec {
     pub max_sequences: u32,
     /// Memory of an engine's key/value cache over all its GPUs, in MiB. 1 to 16777216. Default: what the samples of a step (at most
     /// `maxSequences`) need at full length; with `engine: vllm` on GPUs vLLM's own, what is left of nine tenths of each GPU
-    /// (`gpu_memory_utilization`).
+    /// (`gpu_memory_utilization`), and on a CPU 4096. vLLM `kv_cache_memory_bytes`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 16_777_216))]
     pub kv_cache_mebibytes: Option<u64>,
@@ -214,6 +217,18 @@ pub enum Engine {
     Builtin,
     /// Real vLLM.
     Vllm,
+}
+
+impl Engine {
+    /// Size of the key/value cache in MiB that an engine is told, over all its GPUs, where the manifest says `given`. None: the engine finds
+    /// it. A vLLM without GPUs is never left to find it: it would take nine tenths of its node's memory, whatever its container may have, and
+    /// not start where that is not free (`vllm/v1/worker/cpu_worker.py`).
+    pub fn cache_mebibytes(self, gpus: u64, given: Option<u64>) -> Option<u64> {
+        match self {
+            Engine::Vllm if gpus == 0 => given.or(Some(4096)),
+            Engine::Vllm | Engine::Builtin => given,
+        }
+    }
 }
 
 fn one() -> u32 {

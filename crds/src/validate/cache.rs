@@ -8,8 +8,11 @@ use crate::spec::{Engine, Role};
 
 /// A cache that has no room for the longest sequence which the manifest allows. Of shorter ones it may hold many.
 pub fn warning(config: &RunConfig, geometry: &Geometry, shapes: &Shapes) -> Option<Warning> {
-    let given = config.rollout.kv_cache_mebibytes?;
     let gpus = geometry.role(Role::Rollout)?.gpus_per_pod;
+    let given = config
+        .rollout
+        .engine
+        .cache_mebibytes(gpus, config.rollout.kv_cache_mebibytes)?;
     let needed = cache_of_one(config, &shapes.policy, gpus).div_ceil(1 << 20);
     let follows = match config.rollout.engine {
         Engine::Builtin => "an engine refuses a prompt that is too long for it, which ends the run",

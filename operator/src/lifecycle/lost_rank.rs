@@ -14,9 +14,18 @@ use crate::world::{Life, PodView};
 /// controller manager), of which the ranks wait 30 before they end.
 const CAUSE_SHOWS_WITHIN: SignedDuration = SignedDuration::from_secs(60);
 
+/// By so much a node's clock may be ahead of ours for what it says of an end to be believed.
+const CLOCKS_DIFFER: SignedDuration = SignedDuration::from_secs(5);
+
 /// Where the node of the lost rank is lost, its ranks' failures say so, and are the cluster's doing. Where nothing is known of the lost rank
 /// yet: until when something may come to be.
-pub(super) fn explain(failures: &mut [Failure], job: &Job, seen: &Snapshot, ledger: &Ledger) -> Option<Timestamp> {
+pub(super) fn explain(
+    failures: &mut [Failure],
+    job: &Job,
+    seen: &Snapshot,
+    ledger: &Ledger,
+    now: Timestamp,
+) -> Option<Timestamp> {
     let mut ranks: Vec<&mut Failure> = failures
         .iter_mut()
         .filter(|failure| failure.role == Role::Actor)
@@ -35,5 +44,8 @@ pub(super) fn explain(failures: &mut [Failure], job: &Job, seen: &Snapshot, ledg
         return None;
     }
     let last = ranks.iter_mut().filter_map(|failure| failure.ended_at).max()?;
+    if last.duration_since(now) > CLOCKS_DIFFER {
+        return None;
+    }
     last.checked_add(CAUSE_SHOWS_WITHIN).ok().filter(|_| !others.is_empty())
 }

@@ -13,7 +13,7 @@ use crate::ledger::Ledger;
 use crate::snapshot::Snapshot;
 
 /// `ppojob.dev/restart: <role>=<anything>`, once per value.
-pub(super) fn on_request(job: &Job, seen: &Snapshot, decision: &mut Decision, now: Timestamp) {
+pub(super) fn on_request(job: &Job, seen: &Snapshot, decision: &mut Decision) {
     let Some(request) = &seen.restart_request else { return };
     let status = &mut decision.ledger.status;
     if *request == status.restart_request {
@@ -28,7 +28,7 @@ pub(super) fn on_request(job: &Job, seen: &Snapshot, decision: &mut Decision, no
         .map(|pods| pods.role);
     match role {
         Some(role) => {
-            decision.ledger.restart_role(role, now);
+            decision.ledger.restart_role(role);
             decision.notes.push(format!(
                 "role {asked} restarts: asked for by the annotation ppojob.dev/restart"
             ));
@@ -69,7 +69,7 @@ pub(super) fn what_failed(job: &Job, seen: &Snapshot, decision: &mut Decision, n
             decision.held.insert(failure.pod);
             continue;
         }
-        let what = restart(verdict.action, &failure, &mut decision.ledger, &mut restarted, now);
+        let what = restart(verdict.action, &failure, &mut decision.ledger, &mut restarted);
         let how = match (verdict.counted, is_counted) {
             (false, _) => ", not counted",
             (true, true) => ", counted with the one before",
@@ -81,7 +81,7 @@ pub(super) fn what_failed(job: &Job, seen: &Snapshot, decision: &mut Decision, n
         let note = format!("{what}{how}: {pod} failed ({reason}): {message}");
         decision.notes.push(note);
         if !is_counted {
-            decision.ledger.count(*role, verdict, policy);
+            decision.ledger.count(*role, verdict, policy, now);
             counted.push(incident);
         }
     }
@@ -90,7 +90,7 @@ pub(super) fn what_failed(job: &Job, seen: &Snapshot, decision: &mut Decision, n
 /// What failed and may be judged: ranks that lost another are held for as long as what befell that one may still show.
 fn explained(job: &Job, seen: &Snapshot, decision: &mut Decision, now: Timestamp) -> Vec<Failure> {
     let mut failures = failures::all(job, seen, &decision.ledger);
-    let awaited = lost_rank::explain(&mut failures, job, seen, &decision.ledger);
+    let awaited = lost_rank::explain(&mut failures, job, seen, &decision.ledger, now);
     if let Some(until) = awaited.filter(|until| *until > now) {
         decision.wake_at(until);
         let ranks = failures.extract_if(.., |failure| failure.role == Role::Actor);
@@ -135,43 +135,55 @@ fn ends_job(failure: &Failure, verdict: &Verdict, ledger: &Ledger, policy: &Fail
 }
 
 /// Restarts what `action` says, adds the roles that it takes whole to `restarted`, and says what that was.
-fn restart(
-    action: FailureAction,
-    failure: &Failure,
-    ledger: &mut Ledger,
-    restarted: &mut Vec<Role>,
-    now: Timestamp,
-) -> String {
+fn restart(action: FailureAction, failure: &Failure, ledger: &mut Ledger, restarted: &mut Vec<Role>) -> String {
     // The ranks of an actor hold one state: one of them cannot be replaced alone.
     let alone = failure.role != Role::Actor;
     match action {
         FailureAction::RestartJob => {
-            ledger.restart_job(now);
+            ledger.restart_job();
             restarted.extend(Role::ALL);
             "the job restarts".into()
         }
         FailureAction::RestartPod | FailureAction::Ignore if alone => {
-            ledger.restart_pod(failure.role, failure.index, now);
+            ledger.retire_pod(failure.role, failure.index);
             format!("pod {} restarts", failure.pod)
         }
         _ => {
-            ledger.restart_role(failure.role, now);
+            ledger.restart_role(failure.role);
             restarted.push(failure.role);
             format!("role {} restarts", failure.role.name())
         }
     }
 }
 
-/// Replaces all pods where those that there are cannot go on together, which is nobody's failure.
-pub(super) fn what_cannot_go_on(job: &Job, seen: &Snapshot, decision: &mut Decision, now: Timestamp) {
+/// Replaces all pods where those that there are cannot go on together, and the actor where it waits for what nobody wants any more, which is
+/// nobody's failure.
+pub(super) fn what_cannot_go_on(job: &Job, seen: &Snapshot, decision: &mut Decision) {
     let restart = |why: Option<String>, decision: &mut Decision| {
         if let Some(why) = why.filter(|_| decision.intent == Intent::Run) {
-            decision.ledger.restart_job(now);
+            decision.ledger.restart_job();
             decision.notes.push(format!("the job restarts, not counted: {why}"));
         }
     };
     restart(begins_anew(job, seen, &decision.ledger), decision);
     restart(token_lost(job, seen, &decision.ledger), decision);
+    let lowered = floor_lowered(job, seen, &decision.ledger);
+    if let Some(why) = lowered.filter(|_| decision.intent == Intent::Run) {
+        decision.ledger.restart_role(Role::Actor);
+        decision.notes.push(format!("role actor restarts, not counted: {why}"));
+    }
+}
+
+/// An actor waits below the floor that it was told. Where fewer engines are enough by now it would wait in vain, till it counts as hung. One
+/// whose checkpoints go with its pod is left alone.
+fn floor_lowered(job: &Job, seen: &Snapshot, ledger: &Ledger) -> Option<String> {
+    let floor = job.role(Role::Rollout)?.floor;
+    let actor = seen.pod(job, Role::Actor, 0)?;
+    let current = actor.deleting_since.is_none() && actor.attempt == ledger.attempt_of(Role::Actor, 0);
+    let told = actor.floor.filter(|_| current)?;
+    let ready = seen.ready(job, ledger).get(&Role::Rollout).copied().unwrap_or_default();
+    let waits = job.spec.outlives_pods() && floor <= ready && ready < told;
+    waits.then(|| format!("it waits for {told} engines, and roles.rollout.minReplicas is {floor} now"))
 }
 
 fn begins_anew(job: &Job, seen: &Snapshot, ledger: &Ledger) -> Option<String> {

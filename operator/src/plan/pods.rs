@@ -67,6 +67,10 @@ fn pod(job: &Job, role: RolePods, index: u32, decision: &Decision, settings: &Po
         status: None,
     };
     label_pod(&mut pod, template.metadata, role.role, index, attempt);
+    if let Some(floor) = told_floor(job, role.role) {
+        let annotations = pod.metadata.annotations.get_or_insert_default();
+        annotations.insert(annotation::MIN_REPLICAS.into(), floor.to_string());
+    }
     if let Some(spec) = &mut pod.spec {
         spec.hostname = Some(name);
         spec.subdomain = Some(service_name(&job.key.name, role.role));
@@ -215,10 +219,14 @@ fn environment(job: &Job, role: RolePods, index: u32, attempt: u32, job_attempt:
         ]
     });
     variables.extend(others.flatten());
-    if let Some(engines) = job.role(Role::Rollout).filter(|_| role.role == Role::Actor) {
-        variables.push(env(variable::MIN_REPLICAS, engines.floor));
-    }
+    variables.extend(told_floor(job, role.role).map(|floor| env(variable::MIN_REPLICAS, floor)));
     variables
+}
+
+/// The engines below which a role waits. It is told at its start, and a pod says what it was told.
+fn told_floor(job: &Job, role: Role) -> Option<u32> {
+    let engines = job.role(Role::Rollout).filter(|_| role == Role::Actor)?;
+    Some(engines.floor)
 }
 
 fn token(job: &Job) -> EnvVar {

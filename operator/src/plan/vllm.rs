@@ -96,13 +96,13 @@ fn flags(job: &Job) -> Vec<String> {
         // The job's sampling parameters, not the model's own file of them.
         "--generation-config=vllm".into(),
     ]);
-    if rollout.gpus_per_replica > 0 {
+    let gpus = u64::from(rollout.gpus_per_replica);
+    if gpus > 0 {
         flags.push(r#"--weight-transfer-config={"backend":"nccl"}"#.into());
-        // Of each GPU; without it vLLM takes its share of the GPU's memory.
-        if let Some(mebibytes) = rollout.kv_cache_mebibytes {
-            let bytes = (mebibytes << 20) / u64::from(rollout.gpus_per_replica);
-            flags.push(format!("--kv-cache-memory-bytes={bytes}"));
-        }
+    }
+    // Of each GPU; without it vLLM takes its share of the GPU's memory.
+    if let Some(mebibytes) = rollout.engine.cache_mebibytes(gpus, rollout.kv_cache_mebibytes) {
+        flags.push(format!("--kv-cache-memory-bytes={}", (mebibytes << 20) / gpus.max(1)));
     }
     flags
 }
@@ -168,17 +168,38 @@ mod tests {
         assert_eq!(homes, [&json!({"name": "HF_HOME", "value": "/b"})]);
     }
 
+    /// The flags that begin with `name`, of an engine with this in `model` and `rollout`.
+    fn given(name: &str, model: &str, rollout: &str) -> Vec<String> {
+        let text = format!(
+            "{{apiVersion: ppojob.dev/v1alpha1, kind: PpoJob, metadata: {{name: j}}, spec: {{model: {{policy: {{path: /p}}{model}}}, \
+             prompts: {{source: {{path: /d.jsonl}}}}, roles: {{rollout: {{engine: vllm{rollout}}}, reward: {{rules: [{{json: {{}}}}]}}}}}}}}"
+        );
+        let mut flags = flags(&Job::of(&parse_manifest(&text, "job.yaml").unwrap()));
+        flags.retain(|flag| flag.starts_with(name));
+        flags
+    }
+
+    /// Left to itself on a CPU it would take nine tenths of the node's memory, whatever its container may have.
+    #[test]
+    fn vllm_is_told_the_size_of_its_cache_but_on_gpus_for_which_the_manifest_says_none() {
+        let cache = |rollout: &str| given("--kv-cache-memory-bytes=", "", rollout);
+        assert!(cache("").is_empty());
+        assert_eq!(
+            cache(", gpusPerReplica: 2, kvCacheMebibytes: 8"),
+            ["--kv-cache-memory-bytes=4194304"]
+        );
+        assert_eq!(cache(", gpusPerReplica: 0"), ["--kv-cache-memory-bytes=4294967296"]);
+        assert_eq!(
+            cache(", gpusPerReplica: 0, kvCacheMebibytes: 8"),
+            ["--kv-cache-memory-bytes=8388608"]
+        );
+    }
+
     #[test]
     fn vllm_draws_in_the_number_format_of_the_engines_and_without_one_in_the_actors() {
         let dtype = |model: &str, rollout: &str| {
-            let text = format!(
-                "{{apiVersion: ppojob.dev/v1alpha1, kind: PpoJob, metadata: {{name: j}}, spec: {{model: {{policy: {{path: /p}}{model}}}, \
-                 prompts: {{source: {{path: /d.jsonl}}}}, roles: {{rollout: {{engine: vllm{rollout}}}, reward: {{rules: [{{json: {{}}}}]}}}}}}}}"
-            );
-            let job = Job::of(&parse_manifest(&text, "job.yaml").unwrap());
-            let flags = flags(&job);
-            let given: Vec<&String> = flags.iter().filter(|flag| flag.starts_with("--dtype=")).collect();
-            assert_eq!(given.len(), 1, "{flags:?}");
+            let given = given("--dtype=", model, rollout);
+            assert_eq!(given.len(), 1, "{given:?}");
             given[0].clone()
         };
         assert_eq!(dtype("", ""), "--dtype=bfloat16");

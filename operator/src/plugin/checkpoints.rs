@@ -7,7 +7,9 @@ use ppo_crds::PpoJob;
 fn lost(job: &PpoJob) -> Option<&'static str> {
     let progress = job.status.as_ref()?.progress.as_ref()?;
     let is_lost = progress.step > 0 && !job.spec.outlives_pods();
-    is_lost.then_some("its checkpoints go with its pod (spec.checkpoint names no claim): it starts at step 0")
+    is_lost.then_some(
+        "its checkpoints go with its pod (spec.checkpoint names no claim and no mounted volume): it starts at step 0",
+    )
 }
 
 /// The same, for who has agreed to it.

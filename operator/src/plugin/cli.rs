@@ -66,7 +66,7 @@ pub enum Command {
     Logs(LogsArgs),
     /// Shows pods, GPUs and batch arithmetic of a manifest, or of a job on the cluster. Changes nothing.
     Plan(PlanArgs),
-    /// Saves a checkpoint and releases the pods; `resume` goes on from there, where `spec.checkpoint` names a claim.
+    /// Saves a checkpoint and releases the pods; `resume` goes on from there, where `spec.checkpoint` names a claim or a mounted volume.
     Suspend(SuspendArgs),
     /// Goes on with a suspended job.
     Resume(ResumeArgs),
@@ -161,7 +161,7 @@ pub struct PlanArgs {
 pub struct SuspendArgs {
     #[command(flatten)]
     pub jobs: ResumeArgs,
-    /// Suspend a job though its checkpoints go with its pod, as `spec.checkpoint` names no claim: resumed, it starts at step 0.
+    /// Suspend a job though its checkpoints go with its pod, as `spec.checkpoint` names no claim and no mounted volume: resumed, it starts at step 0.
     #[arg(long)]
     pub discard_checkpoints: bool,
 }
@@ -191,7 +191,7 @@ pub struct RestartRoleArgs {
     /// rollout, actor, reference or reward.
     #[arg(value_parser = role)]
     pub role: Role,
-    /// Restart the actor though its checkpoints go with its pod, as `spec.checkpoint` names no claim: it starts at step 0.
+    /// Restart the actor though its checkpoints go with its pod, as `spec.checkpoint` names no claim and no mounted volume: it starts at step 0.
     #[arg(long)]
     pub discard_checkpoints: bool,
 }

@@ -39,11 +39,7 @@ pub async fn main(connection: &Connection, args: &ListArgs) -> Result<()> {
         Some(Output::Name | Output::Wide) | None => {}
     }
     if jobs.is_empty() {
-        let place = match args.all_namespaces {
-            true => "in any namespace".to_string(),
-            false => format!("in namespace {}; -A looks in all", connection.namespace),
-        };
-        anstream::eprintln!("No PpoJobs {place}.");
+        anstream::eprintln!("{}", nothing(args, &connection.namespace));
         return Ok(());
     }
     if args.output == Some(Output::Name) {
@@ -52,6 +48,18 @@ pub async fn main(connection: &Connection, args: &ListArgs) -> Result<()> {
     }
     let wide = args.output == Some(Output::Wide);
     printer::print(&render(&jobs, args.all_namespaces, wide, Timestamp::now()))
+}
+
+/// Says that there are no jobs, or none with these labels.
+fn nothing(args: &ListArgs, namespace: &str) -> String {
+    let labelled = match args.selector.as_str() {
+        "" => String::new(),
+        labels => format!(" with labels {labels}"),
+    };
+    match args.all_namespaces {
+        true => format!("No PpoJobs{labelled} in any namespace."),
+        false => format!("No PpoJobs{labelled} in namespace {namespace}; -A looks in all."),
+    }
 }
 
 fn render(jobs: &[DynamicObject], namespaces: bool, wide: bool, now: Timestamp) -> String {
@@ -284,5 +292,24 @@ mod tests {
         for (value, text) in cases {
             assert_eq!(significant(value), text);
         }
+    }
+
+    #[test]
+    fn that_no_job_has_the_labels_is_not_said_as_if_there_were_none() {
+        let said = |selector: &str, all_namespaces: bool| {
+            let args = ListArgs {
+                all_namespaces,
+                selector: selector.into(),
+                output: None,
+            };
+            nothing(&args, "ml")
+        };
+        assert_eq!(said("", false), "No PpoJobs in namespace ml; -A looks in all.");
+        let mistyped = "No PpoJobs with labels team=mth in namespace ml; -A looks in all.";
+        assert_eq!(said("team=mth", false), mistyped);
+        assert_eq!(
+            said("team=mth", true),
+            "No PpoJobs with labels team=mth in any namespace."
+        );
     }
 }

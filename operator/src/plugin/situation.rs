@@ -1,5 +1,5 @@
 //! Gathers what [`explain`](super::explain::explain) reads. What the user has no right to read is left out: the job itself
-//! is all that is needed.
+//! and its pods are all that is needed.
 
 use std::collections::BTreeMap;
 

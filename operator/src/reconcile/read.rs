@@ -46,7 +46,12 @@ pub async fn job(object: &DeserializeGuard<PpoJob>, context: &Context) -> Option
         .managed_by
         .as_deref()
         .is_some_and(|manager| manager != OPERATOR);
-    if elsewhere || object.metadata.deletion_timestamp.is_some() {
+    let is_going = object.metadata.deletion_timestamp.is_some();
+    if is_going {
+        // It may hang on a finalizer for long, and nobody looks at it any more.
+        context.metrics.forget(&JobKey::of(object));
+    }
+    if elsewhere || is_going {
         return None;
     }
     Some(Subject {

@@ -27,6 +27,8 @@ pub struct PodView {
     pub index: u32,
     /// The attempt it was made for.
     pub attempt: u32,
+    /// Of an actor's: the engines below which it waits, which it was told when it was made.
+    pub floor: Option<u32>,
     /// When it was made.
     pub created: Option<Timestamp>,
     /// When its grace ends, once it terminates: `metadata.deletionTimestamp`.
@@ -100,7 +102,7 @@ impl PodView {
     pub fn of(pod: &SeenPod) -> Option<Self> {
         let role = pod.labels().get(label::ROLE)?;
         let role = Role::ALL.into_iter().find(|known| known.name() == role)?;
-        let attempt = pod.annotations().get(annotation::ATTEMPT);
+        let number = |name| pod.annotations().get(name).and_then(|text| text.parse().ok());
         let status = &pod.status;
         let life = life(pod);
         let ended = ending(status);
@@ -113,7 +115,8 @@ impl PodView {
             owner: job_of(pod),
             role,
             index: pod.labels().get(label::INDEX)?.parse().ok()?,
-            attempt: attempt.and_then(|text| text.parse().ok()).unwrap_or(1),
+            attempt: number(annotation::ATTEMPT).unwrap_or(1),
+            floor: number(annotation::MIN_REPLICAS),
             created: pod.creation_timestamp().map(|time| time.0),
             deleting_since: pod.metadata.deletion_timestamp.as_ref().map(|time| time.0),
             grace_seconds: pod.metadata.deletion_grace_period_seconds,
@@ -155,7 +158,11 @@ struct Ending {
     message: String,
 }
 
-/// How the pod's work ended: as `worker` did, else as the container that failed. Sidecars are stopped after it, and not always well.
+/// Reason of a container of which the kernel killed a process for want of memory.
+pub const OUT_OF_MEMORY: &str = "OOMKilled";
+
+/// How the pod's work ended: as `worker` did, else as the container that failed. Sidecars are stopped after it, and not always well. Where a
+/// container ran out of memory that is the cause, and the worker's own end only follows from it.
 fn ending(status: &PodStatus) -> Option<Ending> {
     let containers = || {
         let inits = status.init_container_statuses.iter().flatten();
@@ -163,10 +170,15 @@ fn ending(status: &PodStatus) -> Option<Ending> {
     };
     let failed = |container: &&ContainerStatus| terminated(container).is_some_and(|state| state.exit_code != 0);
     let worker = containers().find(|container| container.name == WORKER_CONTAINER && terminated(container).is_some());
-    let ended = worker.or_else(|| containers().find(failed))?;
+    let done = worker.and_then(terminated).is_some_and(|state| state.exit_code == 0);
+    let of_memory = |container: &&ContainerStatus| {
+        terminated(container).is_some_and(|state| state.reason.as_deref() == Some(OUT_OF_MEMORY))
+    };
+    let killed = containers().find(of_memory).filter(|_| !done);
+    let ended = killed.or(worker).or_else(|| containers().find(failed))?;
     let state = terminated(ended)?;
     Some(Ending {
-        of_worker: worker.is_some(),
+        of_worker: ended.name == WORKER_CONTAINER,
         exit_code: state.exit_code,
         at: state.finished_at.as_ref().map(|time| time.0),
         reason: state.reason.clone().unwrap_or_default(),
@@ -288,6 +300,7 @@ fn or(value: &str, fallback: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+
     use serde_json::{Value, json};
 
     use super::*;
@@ -295,6 +308,31 @@ mod tests {
     fn container(name: &str, exit_code: i32, message: &str) -> Value {
         json!({"name": name, "image": "i", "imageID": "", "ready": false, "restartCount": 0,
                "state": {"terminated": {"exitCode": exit_code, "message": message}}})
+    }
+
+    #[test]
+    fn who_ran_out_of_memory_is_why_a_pod_failed_whatever_the_worker_said_of_it_afterwards() {
+        let said = json!({"reason": "InternalError", "message": "process 3 of this pod ended"}).to_string();
+        let with_reason = |mut container: Value, reason: &str| {
+            container["state"]["terminated"]["reason"] = json!(reason);
+            container
+        };
+        let reason = |containers: Value| {
+            let pod = json!({
+                "metadata": {"name": "a-rollout-0", "labels": {"ppojob.dev/role": "rollout", "ppojob.dev/index": "0"}},
+                "status": {"phase": "Failed", "containerStatuses": containers},
+            });
+            let pod = PodView::of(&serde_json::from_value(pod).unwrap()).unwrap();
+            crate::failure::failure_of(&pod).unwrap().reason
+        };
+        let door = with_reason(container("worker", 1, &said), "Error");
+        let vllm = with_reason(container("vllm", 137, ""), "OOMKilled");
+        assert_eq!(reason(json!([door, vllm])), "OOMKilled");
+        assert_eq!(
+            reason(json!([with_reason(container("worker", 1, &said), "OOMKilled")])),
+            "OOMKilled"
+        );
+        assert_eq!(reason(json!([door])), "InternalError");
     }
 
     #[test]

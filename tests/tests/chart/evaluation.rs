@@ -172,3 +172,29 @@ fn the_reference_of_a_job_without_reference_pods_is_work_of_its_actor() {
     let stages_and_pods = [stages.as_slice(), &[pods]].concat();
     assert_eq!(samples(&stages_and_pods, &with), [1, 1]);
 }
+
+#[test]
+fn a_panel_that_has_words_for_nothing_shows_them_where_nothing_happens() {
+    // Counters rest: an operator without jobs, a job before its first step. 0 / 0 would be shown as NaN.
+    let mut resting: Vec<Value> = exported()
+        .iter()
+        .flat_map(|(name, metric)| series(name, metric))
+        .collect();
+    for one in &mut resting {
+        one["rise"] = json!(0);
+    }
+    let (mut places, mut expressions) = (Vec::new(), Vec::new());
+    for (file, dashboard) in dashboards() {
+        for panel in panels(&dashboard) {
+            let words = panel.pointer("/fieldConfig/defaults/noValue");
+            for target in list(panel, "/targets").iter().filter(|_| words.is_some()) {
+                places.push(format!("{file}, panel {}", panel["title"]));
+                expressions.push(filled(text(target, "expr"), &dashboard));
+            }
+        }
+    }
+    assert!(!places.is_empty());
+    for (place, answer) in places.iter().zip(evaluated(&resting, &expressions)) {
+        assert!(answer["error"].is_null() && answer["samples"] == 0, "{place}: {answer}");
+    }
+}

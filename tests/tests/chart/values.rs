@@ -71,6 +71,7 @@ fn a_value_that_could_not_work_is_refused() {
         ("extraArgs={run}", "/extraArgs/0"),
         // The template writes these itself, and no key may come twice.
         ("podAnnotations.checksum/pod-defaults=x", "/podAnnotations"),
+        ("crds.annotations.ppojob\\.dev/contract=x", "/crds/annotations"),
         (
             "podAnnotations.kubectl\\.kubernetes\\.io/default-container=x",
             "/podAnnotations",

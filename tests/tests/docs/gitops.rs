@@ -79,4 +79,7 @@ fn argo_cd_is_told_of_fields_that_there_are() {
         let field = pointer.replace('/', "/properties/");
         assert!(spec.pointer(&field).is_some(), "no field {pointer}");
     }
+    for scaled in ["/spec/roles/rollout/replicas", "/spec/roles/rollout/minReplicas"] {
+        assert!(ignored.as_array().unwrap().contains(&json!(scaled)), "{scaled}");
+    }
 }

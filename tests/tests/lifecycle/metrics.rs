@@ -1,6 +1,6 @@
 //! What Prometheus is told of a job, and that nothing of it is left when the job is gone.
 
-use kube::api::DeleteParams;
+use kube::api::{DeleteParams, Patch, PatchParams};
 use serde_json::json;
 
 use crate::actor::report;
@@ -48,4 +48,28 @@ async fn a_jobs_gauges_come_with_it_and_go_with_it() {
             Ok(())
         })
         .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_job_that_was_deleted_and_is_held_by_a_finalizer_has_no_phase_any_more() {
+    let stage = Stage::running("held", json!({})).await;
+    let finalizers = |held: serde_json::Value| Patch::Merge(json!({"metadata": {"finalizers": held}}));
+    let given = PatchParams::default();
+    let held = finalizers(json!(["example.com/held"]));
+    stage.jobs.patch(stage.name, &given, &held).await.unwrap();
+    stage.jobs.delete(stage.name, &DeleteParams::default()).await.unwrap();
+    let operator = stage.operator.as_ref().unwrap();
+    stage
+        .wait("its phase to be gone", async || {
+            let text = operator.metrics().await?;
+            anyhow::ensure!(!text.contains("ppojob_phase{job=\"held\""), "{text}");
+            Ok(())
+        })
+        .await;
+    stage.jobs.get(stage.name).await.unwrap();
+    stage
+        .jobs
+        .patch(stage.name, &given, &finalizers(json!([])))
+        .await
+        .unwrap();
 }

@@ -164,13 +164,19 @@ impl Checkpoints {
         sync_folder(&self.folder)
     }
 
-    /// Says afterwards how good the checkpoint of `step` is, unless it is damaged. What was kept only until this was known goes.
+    /// Says afterwards how good the checkpoint of `step` is, unless it is damaged or that is known; `by` writes down by what. What was kept
+    /// only until this was known goes.
     ///
     /// # Errors
     /// When it is not there, or cannot be written.
-    pub fn judge(&self, step: u64, quality: f64) -> anyhow::Result<()> {
+    pub fn judge(&self, step: u64, quality: f64, by: impl FnOnce(&mut State)) -> anyhow::Result<()> {
         let awaited = self.awaited.filter(|awaited| *awaited != step);
-        self.amend(step, awaited, |state| state.quality = Some(quality))
+        self.amend(step, awaited, |state| {
+            if state.quality.is_none() {
+                state.quality = Some(quality);
+                by(state);
+            }
+        })
     }
 
     /// Says afterwards how far the policy of the checkpoint of `step` is from the reference. What was kept only until this was known goes.
@@ -184,6 +190,10 @@ impl Checkpoints {
     fn amend(&self, step: u64, awaited: Option<u64>, learn: impl FnOnce(&mut State)) -> anyhow::Result<()> {
         let _alone = self.alone()?;
         let folder = self.folder.join(folder_name(step));
+        // The run went on from one before it and has other weights under this step: what is known of those is not true of these.
+        if self.beyond(&folder).is_some() {
+            return Ok(());
+        }
         match manifest::amend(&folder, learn) {
             // Whoever goes on from here passes over it, and so does who looks for the best.
             Err(error) if manifest::is_damage(&error) && self.has(step) => {

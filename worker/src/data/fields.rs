@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 
 use super::json::describe;
 use super::label::Label;
-use super::messages;
+use super::message;
 
 /// Most characters of a test set's name: it stands in the name of every figure of the set.
 const LONGEST_SET: usize = 64;
@@ -24,7 +24,7 @@ pub(super) fn prompt<'a>(row: &'a Value, field: &str) -> Result<PromptValue<'a>>
     match find(row, field)? {
         Value::String(text) => Ok(PromptValue::Text(text)),
         Value::Array(messages) => {
-            let plain = check_messages(messages).and_then(|()| messages::plain(messages));
+            let plain = check_messages(messages).and_then(|()| all_plain(messages));
             Ok(PromptValue::Messages(
                 plain.with_context(|| format!("field {field:?}"))?,
             ))
@@ -92,6 +92,15 @@ fn missing(field: &str, depth: usize, found: &Value, row: &Map<String, Value>) -
     format!("field {field:?} is missing; {:?} {there}", begun.join("."))
 }
 
+/// Messages as templates read them.
+fn all_plain(messages: &[Value]) -> Result<Vec<Value>> {
+    let made = messages.iter().enumerate().map(|(index, message)| {
+        let wrong = |what| anyhow!("message {index} {what}");
+        message::plain(message.clone(), |text| serde_json::from_str(text)).map_err(wrong)
+    });
+    made.collect()
+}
+
 fn check_messages(messages: &[Value]) -> Result<()> {
     for (index, message) in messages.iter().enumerate() {
         let Some(role) = message.get("role").and_then(Value::as_str) else {
@@ -100,14 +109,15 @@ fn check_messages(messages: &[Value]) -> Result<()> {
                 describe(message)
             );
         };
+        let calls = message.get("tool_calls").and_then(Value::as_array);
         match message.get("content") {
-            Some(Value::String(_) | Value::Array(_) | Value::Null) => {}
+            Some(Value::String(_) | Value::Array(_)) => {}
+            // A message of tool calls alone has no content.
+            None | Some(Value::Null) if calls.is_some_and(|calls| !calls.is_empty()) => {}
             Some(other) => bail!(
                 "message {index} ({role}): content is {}, want a string",
                 describe(other)
             ),
-            // A message of tool calls alone has no content.
-            None if message.get("tool_calls").is_some() => {}
             None => bail!("message {index} ({role}) has no content"),
         }
         if index + 1 == messages.len() && role == "assistant" {

@@ -2,10 +2,10 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use crossbeam_channel::{Receiver, TryRecvError};
+use crossbeam_channel::{Receiver, RecvTimeoutError, TryRecvError};
 use tokio::sync::mpsc::Sender;
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
@@ -88,6 +88,9 @@ pub(super) struct Worker<R: Runner> {
     stats: Stats,
 }
 
+/// Between two looks at who has left, where nothing runs.
+const LOOK: Duration = Duration::from_secs(1);
+
 /// What the loop does next.
 enum Next {
     Pass,
@@ -150,8 +153,13 @@ impl<R: Runner> Worker<R> {
                 Err(TryRecvError::Empty) => {
                     release_team();
                     self.shared.set_busy(false);
-                    let Ok(command) = self.commands.recv() else {
-                        return Next::Stop;
+                    let command = match self.commands.recv_timeout(self.patience()) {
+                        Ok(command) => command,
+                        Err(RecvTimeoutError::Timeout) => {
+                            self.drop_abandoned();
+                            continue;
+                        }
+                        Err(RecvTimeoutError::Disconnected) => return Next::Stop,
                     };
                     self.shared.set_busy(true);
                     command
@@ -166,6 +174,11 @@ impl<R: Runner> Worker<R> {
                 self.publish();
             }
         }
+    }
+
+    /// How long it may wait for a command: where it stands still with requests inside, it looks who of those that asked is still there.
+    fn patience(&self) -> Duration {
+        if self.pending.is_empty() { Duration::MAX } else { LOOK }
     }
 
     fn obey(&mut self, command: Command) -> Next {

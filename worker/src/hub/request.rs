@@ -23,17 +23,27 @@ struct Passing {
 }
 
 impl Hub {
-    /// What `request` to `url` comes to, which is made again after a pause where it broke off or the hub was busy.
+    /// What `request` to `url` comes to, which is made again after a pause where it broke off or the hub was busy. `arrived` says how many
+    /// bytes of it are here: behind a try that brought more than there ever were, tries are counted anew.
     ///
     /// # Errors
     /// Those of its last try, below the URL.
-    pub(super) async fn insist<T>(&self, url: &str, request: impl AsyncFn() -> Result<T>) -> Result<T> {
-        let mut tries = 0;
+    pub(super) async fn insist<T>(
+        &self,
+        url: &str,
+        arrived: impl Fn() -> u64,
+        request: impl AsyncFn() -> Result<T>,
+    ) -> Result<T> {
+        let (mut tries, mut most) = (0, arrived());
         loop {
             let error = match request().await {
                 Ok(answer) => return Ok(answer),
                 Err(error) => error,
             };
+            let here = arrived();
+            if here > most {
+                (tries, most) = (0, here);
+            }
             let pause = retry(&error).pause(self.first_pause, LONGEST_PAUSE, tries);
             tries += 1;
             let Some(pause) = pause.filter(|_| tries < TRIES) else {

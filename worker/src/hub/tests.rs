@@ -495,3 +495,34 @@ fn a_path_that_cannot_be_looked_at_may_be_there_at_another_try() {
     let words = format!("cannot tell whether {} exists: its volume", path.display());
     assert!(error.to_string().starts_with(&words), "{error:#}");
 }
+
+#[test]
+fn cache_and_offline_are_those_of_huggingface_hub() {
+    let of = |given: &[(&str, &str)]| {
+        let value = |name: &str| {
+            given
+                .iter()
+                .find(|(key, _)| *key == name)
+                .map(|(_, value)| (*value).to_owned())
+        };
+        Hub::of(value).unwrap()
+    };
+    assert_eq!(of(&[("HF_HOME", "~/x"), ("HOME", "/h")]).cache, Path::new("/h/x/hub"));
+    assert_eq!(
+        of(&[("HUGGINGFACE_HUB_CACHE", "/c"), ("HOME", "/h")]).cache,
+        Path::new("/c")
+    );
+    assert_eq!(of(&[("HOME", "/h")]).cache, Path::new("/h/.cache/huggingface/hub"));
+    assert!(of(&[("TRANSFORMERS_OFFLINE", "1"), ("HOME", "/h")]).offline);
+    let online = [("HF_HUB_OFFLINE", "0"), ("TRANSFORMERS_OFFLINE", "1"), ("HOME", "/h")];
+    assert!(!of(&online).offline);
+}
+
+#[test]
+fn a_download_may_break_off_more_often_than_a_request_is_tried_while_each_time_more_arrives() {
+    let cache = tempfile::tempdir().unwrap();
+    let server = serve("", 8, files(&sha256(WEIGHTS)));
+    let folder = hub(cache.path(), &server.url).model("owner/name", "main").unwrap();
+    assert_eq!(std::fs::read(folder.join("model.safetensors")).unwrap(), WEIGHTS);
+    assert_eq!(server.ranges.lock().len(), 9);
+}

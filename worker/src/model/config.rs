@@ -332,6 +332,12 @@ fn architecture(keys: &Keys) -> Result<(Family, Head)> {
             for (_, class, family) in FAMILIES {
                 for head in [Head::LanguageModel, Head::Score, Head::Value] {
                     if name.strip_prefix(class) == Some(head.architecture_suffix()) {
+                        if model_type != "absent" && of_type.is_none_or(|(_, _, other)| *other != family) {
+                            bail!(
+                                "architectures is [\"{name}\"] and model_type is {model_type}, which are two families: transformers goes by \
+                                 model_type and vLLM by architectures; let both name the one that the weights are of"
+                            );
+                        }
                         return Ok((family, head));
                     }
                 }
@@ -447,6 +453,14 @@ mod tests {
             (
                 json!({"architectures": ["RewardModel"], "model_type": "gemma"}),
                 "[\"RewardModel\"] and model_type is gemma",
+            ),
+            (
+                json!({"model_type": "gemma"}),
+                "model_type is gemma, which are two families",
+            ),
+            (
+                json!({"model_type": "mistral", "sliding_window": 64, "max_position_embeddings": 128}),
+                "model_type is mistral, which are two families",
             ),
             (json!({"hidden_act": "gelu"}), "hidden_act"),
             (json!({"mlp_bias": true}), "mlp_bias"),

@@ -138,15 +138,6 @@ unsafe extern "C" {
         error: *mut c_char,
         size: usize,
     ) -> i32;
-    fn decoder_instructions() -> *const c_char;
-}
-
-/// Name of the instruction set the kernels use on this processor.
-pub fn instructions() -> &'static str {
-    // SAFETY: the function returns a static C string.
-    unsafe { CStr::from_ptr(decoder_instructions()) }
-        .to_str()
-        .unwrap_or("unknown")
 }
 
 /// Draws from given logits `[vocab]` as [`Decoder::forward`] does. The draw's list is all of `suppressed`.

@@ -13,6 +13,7 @@ pub mod driver;
 pub mod engine;
 pub mod filled;
 pub mod flash;
+pub mod instructions;
 pub mod library;
 pub mod mapped;
 pub mod master;

@@ -11,7 +11,7 @@ fn every_instruction_set_draws_as_the_reference_in_any_batch_and_learns_as_libto
     if std::env::var_os(CHOICE).is_some() {
         return; // inside one of the runs below
     }
-    for instructions in ["portable", "avx2", "avx512", "avx512_bf16"] {
+    for instructions in super::instructions::NAMES {
         let run = std::process::Command::new(std::env::current_exe().unwrap())
             .args(MODULES)
             .env(CHOICE, instructions)

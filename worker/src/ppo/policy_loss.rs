@@ -298,10 +298,9 @@ fn sequence_loss(
     let advantages = advantages.sum_dim_intlist(-1, false, kind) / &lengths; // the same on every token
     let surrogate = Surrogate::of(algorithm, &difference.exp(), &logprobs, &advantages);
     let loss = mask::keep(&weighted(&surrogate.loss, weight), &rows);
-    let count = number(&rows).clamp_min(1.0);
     let kl = KlSum {
         sum: number(&(difference.square() * 0.5)),
-        count,
+        count: number(&rows),
     };
     PolicyLoss {
         loss: loss.sum(kind) / at_least_one(whole.sequences),

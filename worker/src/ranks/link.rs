@@ -75,8 +75,7 @@ impl Link {
     /// # Errors
     /// When a rank does not come in time, by its name; [`Interrupted`](crate::stop::Interrupted).
     pub fn join(meeting: Meeting, stop: &StopFlag) -> Result<Self> {
-        let ends = Instant::now() + meeting.timing.join;
-        let mut wait = Wait::until(ends);
+        let mut wait = Wait::until(Instant::now() + meeting.timing.join);
         if meeting.rank == 0 {
             let store = Store::serve(meeting.port, meeting.timing.silence)?;
             await_all(&meeting, &store, &mut wait, stop)?;
@@ -88,7 +87,7 @@ impl Link {
                 Ok(()) => return Self::meet(meeting, store),
                 // Rank 0 may have been asked to stop, too, and be gone for that.
                 Err(_) if stop.requested() => return Err(Interrupted.into()),
-                Err(error) if Instant::now() >= ends => return Err(error),
+                Err(error) if wait.is_over() => return Err(error),
                 // It may have been an older attempt's, whose pod still had the name.
                 Err(error) => tracing::debug!("{error:#}; trying again"),
             }

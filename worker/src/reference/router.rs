@@ -12,7 +12,7 @@ use super::pod::SHORTER;
 use super::protocol::{LogprobsRequest, LogprobsResponse, PATH};
 use super::scorer::{Scorer, ScorerError};
 use crate::serving::auth::{Door, authorize};
-use crate::serving::body::{self, Bodies};
+use crate::serving::body::{self, Bodies, Object};
 use crate::serving::error::ApiError;
 use crate::serving::fallback::in_words;
 use crate::serving::limits::Limits;
@@ -79,7 +79,7 @@ fn probes(service: &Service) -> Router {
 
 async fn logprobs(State(service): State<Service>, request: Request) -> Result<Json<LogprobsResponse>, ApiError> {
     let scorer = service.scorer()?;
-    let asked: LogprobsRequest = body::json(&service.0.bodies, request).await?;
+    let Object(asked): Object<LogprobsRequest> = body::json(&service.0.bodies, request).await?;
     let limit = service.0.timeout;
     let answer = tokio::time::timeout(limit, scorer.ask(asked)).await;
     let late = |_| {

@@ -12,6 +12,7 @@ mod model;
 mod names;
 mod number;
 mod numbers;
+mod power;
 mod protocol;
 mod question;
 mod reading;

@@ -5,14 +5,26 @@ use std::sync::LazyLock;
 
 use regex::{Captures, Regex};
 
+use super::power::{is_base, is_exponent, with_exponents};
+
 /// What people write for one: a hyphen, the sign itself, a dash.
 const MINUS: [char; 3] = ['-', '\u{2212}', '\u{2013}'];
 
 /// Digits, a decimal part, an exponent. What separates thousands has been [left out](ungrouped).
 const MAGNITUDE: &str = r"(?:[0-9]+(?:\.[0-9]+)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?";
 
-/// Digits with what may separate thousands between them: a comma, or what LaTeX has for one.
-static GROUPS: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(r"\.?[0-9]+(?:(?:,|\{,\}|,\\!|\\,)[0-9]+)+").ok());
+/// Digits with what may separate thousands between them: a comma, what LaTeX has for one, an apostrophe, a space that does not break.
+static GROUPS: LazyLock<Option<Regex>> =
+    LazyLock::new(|| Regex::new(r"\.?[0-9]+(?:(?:,|\{,\}|,\\!|\\,|['\u{2019}\u{a0}\u{202f}\u{2009}])[0-9]+)+").ok());
+
+/// A text whose last digits are but the end of a number: of one in other groups, or with a decimal comma.
+static CUT: LazyLock<Option<Regex>> = LazyLock::new(|| {
+    let spaced = "(?:^|[^0-9.,/])[0-9]{1,3}(?: [0-9]{3})+";
+    Regex::new(&format!(
+        r"(?:[0-9][,'\u{{2019}}_][0-9]+|{spaced})(?:\.[0-9]+)?[^0-9]*$"
+    ))
+    .ok()
+});
 
 /// Sign and currency in either order, then a fraction of LaTeX, or a magnitude and what it is divided by. None only if the pattern were
 /// invalid, which a test excludes.
@@ -63,13 +75,19 @@ impl Number {
     }
 }
 
-/// The last number in `text`: `1,234`, `$5`, `3/4`, `-2.50`, `6.02e23`, `\frac{3}{4}`, `2\frac{1}{2}`, `2 1/2`. None without a finite one.
+/// The last number in `text`: `1,234`, `$5`, `3/4`, `-2.50`, `6.02e23`, `6.02 × 10^{23}`, `\frac{3}{4}`, `2\frac{1}{2}`, `2 1/2`. None without a finite one.
 ///
 /// A minus right behind a digit, letter or closing bracket is a subtraction: the last number of `12-5` is 5. One with a space behind it is a
 /// sign where a number has to come, as in `x = - 5`: a dash that opens a line is none.
 pub(super) fn last_number(text: &str) -> Option<Number> {
     let text = ungrouped(text)?;
-    let found = NUMBER.as_ref()?.captures_iter(&text).last()?;
+    let text = with_exponents(&text)?;
+    let is_number = |found: &Captures| found.get(0).is_some_and(|whole| !is_exponent(&text[..whole.start()]));
+    let found = NUMBER.as_ref()?.captures_iter(&text).filter(is_number).last()?;
+    // `2^{10}` is left to the reader, and neither 2 nor 10.
+    if is_base(&text[found.get(0)?.end()..]) {
+        return None;
+    }
     let is_minus = |name: &str| found.name(name).is_some_and(|sign| sign.as_str().starts_with(MINUS));
     let before = &text[..found.get(0)?.start()];
     let subtraction = before.ends_with(|character: char| character.is_alphanumeric() || character == ')');
@@ -131,10 +149,20 @@ fn is_spaced_minus(before: &str) -> bool {
     minus.is_some_and(|before| before.trim_end_matches(spaces).ends_with(['=', ':', '(', '[', '{']))
 }
 
+/// Whether only the end of the last number of `text` is read: `14` of `3,14`, `000` of `1 000`. Of a label that would be a wrong one.
+pub(super) fn is_cut(text: &str) -> bool {
+    CUT.as_ref()
+        .zip(ungrouped(text))
+        .is_some_and(|(cut, text)| cut.is_match(&text))
+}
+
 /// `text` with its thousands in one piece: one to three digits, then groups of three. Whatever but a digit may stand behind the last one:
 /// `72,000km`, `5,000円`.
 fn ungrouped(text: &str) -> Option<Cow<'_, str>> {
     let joined = |found: &Captures| {
+        if is_indian(&found[0]) {
+            return found[0].replace(',', "");
+        }
         let (mut rest, mut joined, mut goes_on) = (&found[0], String::new(), false);
         while let Some(first) = rest.find(|character: char| character.is_ascii_digit()) {
             let digits = rest[first..].bytes().take_while(u8::is_ascii_digit).count();
@@ -151,6 +179,20 @@ fn ungrouped(text: &str) -> Option<Cow<'_, str>> {
         joined
     };
     Some(GROUPS.as_ref()?.replace_all(text, joined))
+}
+
+/// `12,34,567`, as India writes it.
+fn is_indian(groups: &str) -> bool {
+    let parts: Vec<&str> = groups.split(',').collect();
+    let has = |part: &str, least: usize, most: usize| {
+        (least..=most).contains(&part.len()) && part.bytes().all(|byte| byte.is_ascii_digit())
+    };
+    match parts.as_slice() {
+        [first, middle @ .., last] if !middle.is_empty() => {
+            has(first, 1, 2) && middle.iter().all(|part| has(part, 2, 2)) && has(last, 3, 3)
+        }
+        _ => false,
+    }
 }
 
 /// A magnitude with its sign.

@@ -17,7 +17,7 @@ use super::question::samples;
 use super::sample::ScoredSample;
 use crate::native::threads::blocking;
 use crate::serving::auth::{Door, authorize};
-use crate::serving::body::{self, Bodies};
+use crate::serving::body::{self, Bodies, Object};
 use crate::serving::error::ApiError;
 use crate::serving::fallback::in_words;
 use crate::serving::limits::Limits;
@@ -104,7 +104,7 @@ fn probes(service: &Service) -> Router {
 async fn score(State(service): State<Service>, request: Request) -> Result<Json<ScoreResponse>, ApiError> {
     service.get()?;
     let limit = service.0.limits.request_timeout;
-    let (asked, room): (ScoreRequest, _) = body::held(&service.0.bodies, request).await?;
+    let (Object(asked), room): (Object<ScoreRequest>, _) = body::held(&service.0.bodies, request).await?;
     let late = |_| {
         let words = format!(
             "the samples were not scored within {} s, others before them included: ask for fewer at once, or give this server more cores or \

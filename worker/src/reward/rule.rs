@@ -9,7 +9,7 @@ use regex::Regex;
 use serde_json::Value;
 
 use super::math::Answer;
-use super::number::{Number, last_number};
+use super::number::{Number, is_cut, last_number};
 use super::sample::ScoredSample;
 use crate::data::Label;
 
@@ -159,6 +159,13 @@ impl Rule {
             Check::ExactMatch { .. } => Ok(Wanted::Text(trimmed(needed()?))),
             Check::NumericMatch { .. } => {
                 let label = needed()?;
+                if is_cut(&label) {
+                    let shown: String = label.chars().take(SHOWN).collect();
+                    bail!(
+                        "label {shown:?} has a number of which numericMatch would compare the last digits alone: write it without \
+                         separators, and its decimals behind a point"
+                    );
+                }
                 let number = last_number(&label);
                 number.map(Wanted::Number).with_context(|| {
                     format!("label {label:?} holds no number for numericMatch: leave its row out, or use exactMatch")

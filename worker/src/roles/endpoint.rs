@@ -14,6 +14,7 @@ use crate::engine::sampler::is_greedy;
 use crate::engine::{Completion, FinishReason, Request};
 use crate::http_client::{innermost, refusal};
 use crate::pods::{CallError, Caller, Member};
+use crate::rollout::generate::REQUEST_ID;
 use crate::rollout::weights::LoadedWeights;
 use crate::rollout::weights::attempt::PolicyVersion;
 use crate::vllm::transfer::{Init, Transfer, WorldSize};
@@ -129,7 +130,9 @@ impl Endpoint {
             detokenize: !params.stop.is_empty(),
             request_id: name,
         };
-        let answer: Answer = self.json(Method::POST, PATH, deadline, |call| call.json(&body)).await?;
+        // In the header, too, where a proxy between the pods would write a name of its own.
+        let named = |call: RequestBuilder| call.header(REQUEST_ID, name).json(&body);
+        let answer: Answer = self.json(Method::POST, PATH, deadline, named).await?;
         self.completions(request, answer)
             .map_err(|cause| self.failed(PATH, cause, true))
     }

@@ -9,7 +9,7 @@ use super::job::Dialect;
 use super::protocol::GenerateRequest;
 use super::service::Service;
 use super::{generate, refused};
-use crate::serving::body;
+use crate::serving::body::{self, Object};
 use crate::serving::error::ApiError;
 
 /// Longest role of a message that an answer repeats, in bytes: each of its choices does.
@@ -22,7 +22,7 @@ const LONGEST_ROLE: usize = 64;
 pub async fn chat(State(service): State<Service>, request: Request) -> Result<Response, ApiError> {
     let model = service.admit()?;
     let headers = request.headers().clone();
-    let (mut asked, room): (GenerateRequest, _) = body::held(&service.bodies, request).await?;
+    let (Object(mut asked), room): (Object<GenerateRequest>, _) = body::held(&service.bodies, request).await?;
     generate::check_name(&model.name, asked.model.as_deref())?;
     let Some(messages) = asked.messages.take() else {
         return Err(ApiError::field("messages", "is missing"));

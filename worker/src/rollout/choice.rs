@@ -112,6 +112,7 @@ impl Choice {
                 &request.prompt,
                 shown.skip_special,
                 &request.params.stop,
+                shown.include_stop,
             )
         });
         Ok(Self {
@@ -197,10 +198,7 @@ impl Choice {
             Some(token) if shown.usual_end == Some(token) => {}
             Some(token) => self.stop_reason = Some(StopReason::Token(token)),
             None => {
-                let cut = self
-                    .text
-                    .as_mut()
-                    .and_then(|text| text.cut(&params.stop, shown.include_stop));
+                let cut = self.text.as_mut().and_then(|text| text.cut(&params.stop));
                 self.stop_reason = cut.map(|stop| StopReason::Text(stop.to_owned()));
             }
         }

@@ -9,7 +9,7 @@ use super::protocol::GenerateRequest;
 use super::service::Service;
 use super::truncate::Cut;
 use super::{echo, generate};
-use crate::serving::body;
+use crate::serving::body::{self, Object};
 use crate::serving::error::ApiError;
 
 /// Goes on from texts or token ids.
@@ -19,7 +19,7 @@ use crate::serving::error::ApiError;
 pub async fn completions(State(service): State<Service>, request: Request) -> Result<Response, ApiError> {
     let model = service.admit()?;
     let headers = request.headers().clone();
-    let (mut asked, room): (GenerateRequest, _) = body::held(&service.bodies, request).await?;
+    let (Object(mut asked), room): (Object<GenerateRequest>, _) = body::held(&service.bodies, request).await?;
     generate::check_name(&model.name, asked.model.as_deref())?;
     let Some(prompt) = asked.prompt.take() else {
         return Err(ApiError::field("prompt", "is missing"));

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::service::Service;
 use crate::engine::Pause;
-use crate::serving::body;
+use crate::serving::body::{self, Object};
 use crate::serving::error::ApiError;
 use crate::serving::query::Query;
 
@@ -99,7 +99,7 @@ struct AbortRequest {
 /// # Errors
 /// 503 without a model.
 pub async fn abort_requests(State(service): State<Service>, request: Request) -> Result<Json<Value>, ApiError> {
-    let asked: AbortRequest = body::json(&service.bodies, request).await?;
+    let Object(asked): Object<AbortRequest> = body::json(&service.bodies, request).await?;
     let engine = &service.model()?.engine;
     let names = asked.request_ids.filter(|names| !names.is_empty());
     let found = service.in_flight.find(names.as_deref());

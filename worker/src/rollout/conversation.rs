@@ -53,6 +53,9 @@ impl Way {
     }
 }
 
+/// What vLLM takes for `reasoning_effort`.
+const EFFORTS: [&str; 7] = ["none", "minimal", "low", "medium", "high", "xhigh", "max"];
+
 /// The variables that a request has for the template: those of `chat_template_kwargs`, and fields that vLLM makes such
 /// (`build_chat_params` in `vllm/entrypoints/openai/chat_completion/protocol.py`).
 fn variables(asked: &mut GenerateRequest) -> Result<Map<String, Value>, ApiError> {
@@ -63,6 +66,11 @@ fn variables(asked: &mut GenerateRequest) -> Result<Map<String, Value>, ApiError
         }
     }
     if let Some(effort) = asked.reasoning_effort.take() {
+        if !EFFORTS.contains(&effort.as_str()) {
+            let known = EFFORTS.join(", ");
+            let words = format!("{effort:?} is none of {known}; chat_template_kwargs gives a template any other");
+            return Err(ApiError::field("reasoning_effort", words));
+        }
         let thinks = Value::Bool(effort != "none");
         variables.entry("enable_thinking").or_insert(thinks);
         variables.insert("reasoning_effort".to_owned(), Value::String(effort));
@@ -202,6 +210,8 @@ mod tests {
         let wanted =
             json!({"tools": tools, "documents": documents, "enable_thinking": true, "reasoning_effort": "low"});
         assert_eq!(Value::Object(given.variables), wanted);
+        let mistyped = way(json!({"reasoning_effort": "nnone"})).unwrap_err();
+        assert_eq!(mistyped.param.as_deref(), Some("reasoning_effort"));
         let given = way(json!({"tools": [], "documents": null, "reasoning_effort": "none"})).unwrap();
         let wanted = json!({"enable_thinking": false, "reasoning_effort": "none"});
         assert_eq!(Value::Object(given.variables), wanted);

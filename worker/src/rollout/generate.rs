@@ -21,6 +21,9 @@ use super::truncate::shortened;
 use crate::engine::{Completion, Event, Ticket, TokenLogprob};
 use crate::serving::error::ApiError;
 
+/// The header that names a request.
+pub const REQUEST_ID: &str = "x-request-id";
+
 /// An answer of so many numbers is written sooner than another thread wakes.
 const FEW: usize = 1024;
 
@@ -68,21 +71,23 @@ pub async fn answer(
     let running = submit(service, model, &job, None)?;
     let completions = complete(running, service.limits.request_timeout).await?;
     service.metrics.answered(began.elapsed(), &job.requests);
-    let room = service.listing.enter(job.listed).await?;
-    let is_short = is_short(&job, &completions);
-    let service = service.clone();
+    let (tokens, patience) = (tokens(&job, &completions), service.limits.body_timeout);
+    let room = service.listing.enter(job.listed, tokens, patience).await?;
+    let is_short = is_short(&job, tokens);
+    let (of_model, unread) = (service.clone(), &service.unread);
     let write = move || {
-        // It goes on when the client has gone.
-        let _room = room;
-        let answer = whole(service.model()?, &job, completions)?;
-        serde_json::to_vec(&answer).map_err(ApiError::internal)
+        let answer = whole(of_model.model()?, &job, completions)?;
+        // It goes on when the client has gone, and has its room with it.
+        Ok::<_, ApiError>((serde_json::to_vec(&answer).map_err(ApiError::internal)?, room))
     };
-    let written = match is_short {
+    let (written, room) = match is_short {
         true => write()?,
         // Aside: the text of long responses must not hold up other requests.
         false => tokio::task::spawn_blocking(write).await.map_err(ApiError::internal)??,
     };
-    Ok(([(CONTENT_TYPE, "application/json")], written).into_response())
+    let body = unread.body(written, patience).await?;
+    drop(room);
+    Ok(([(CONTENT_TYPE, "application/json")], body).into_response())
 }
 
 /// The model's name must be the served one, where one is given; an empty one is none, as in vLLM.
@@ -102,10 +107,11 @@ pub fn check_name(served: &str, asked: Option<&str>) -> Result<(), ApiError> {
     }
 }
 
-/// The name that the client gave its request: in its body, or in the header `X-Request-Id`.
+/// The name that the client gave its request: in the header `X-Request-Id`, else in its body, as in vLLM (`_base_request_id` in
+/// `vllm/entrypoints/serve/engine/serving.py`).
 pub fn name(headers: &HeaderMap, in_body: Option<String>) -> Option<String> {
-    let header = || headers.get("x-request-id")?.to_str().ok().map(str::to_owned);
-    in_body.or_else(header)
+    let header = headers.get(REQUEST_ID).and_then(|value| value.to_str().ok());
+    header.map(str::to_owned).or(in_body)
 }
 
 /// Hands the job's prompts to the engine.
@@ -159,10 +165,15 @@ async fn complete(mut running: Running, deadline: Duration) -> Result<Vec<Vec<Co
 }
 
 /// Whether the answer is nothing but a few token ids and log-probabilities.
-fn is_short(job: &Job, completions: &[Vec<Completion>]) -> bool {
-    let shown: usize = job.requests.iter().map(|request| request.prompt.len() * job.n).sum();
+fn is_short(job: &Job, tokens: usize) -> bool {
+    !job.shown.text && job.listed == 0 && tokens <= FEW
+}
+
+/// Tokens that the answer may show, a prompt's for each of its samples.
+fn tokens(job: &Job, completions: &[Vec<Completion>]) -> usize {
+    let of_prompts: usize = job.requests.iter().map(|request| request.prompt.len() * job.n).sum();
     let drawn = completions.iter().flatten().map(|completion| completion.tokens.len());
-    !job.shown.text && job.listed == 0 && shown + drawn.sum::<usize>() <= FEW
+    of_prompts + drawn.sum::<usize>()
 }
 
 fn whole(model: &Model, job: &Job, completions: Vec<Vec<Completion>>) -> Result<Answer, ApiError> {
@@ -259,14 +270,15 @@ mod tests {
 
     #[test]
     fn an_answer_of_a_few_numbers_is_short_and_one_with_text_or_of_many_is_not() {
+        let is_short = |job: Job, drawn_of_each: usize| is_short(&job, tokens(&job, &drawn(drawn_of_each)));
         let most = FEW / 2 - 5;
-        assert!(is_short(&numbers(), &drawn(most)));
-        assert!(!is_short(&numbers(), &drawn(most + 1)), "tokens and prompts count");
+        assert!(is_short(numbers(), most));
+        assert!(!is_short(numbers(), most + 1), "tokens and prompts count");
         let (mut text, mut listing) = (numbers(), numbers());
         text.shown.text = true;
         listing.listed = 1;
         for job in [text, listing] {
-            assert!(!is_short(&job, &drawn(1)));
+            assert!(!is_short(job, 1));
         }
     }
 }

@@ -8,11 +8,11 @@ use serde_json::{Value, json};
 
 use super::conversation::{self, Way};
 use super::prompt::Prompt;
-use super::protocol::GenerateRequest;
+use super::protocol::{GenerateRequest, WholeNumber};
 use super::service::Service;
 use super::truncate::Cut;
 use super::{generate, refused};
-use crate::serving::body;
+use crate::serving::body::{self, Object};
 use crate::serving::error::ApiError;
 
 /// `/healthz`: this process answers, and its engine has not failed.
@@ -85,7 +85,7 @@ fn card(service: &Service) -> Result<Value, ApiError> {
 /// # Errors
 /// 400 when there is neither, or the tokenizer refuses.
 pub async fn tokenize(State(service): State<Service>, request: Request) -> Result<Json<Value>, ApiError> {
-    let (mut asked, room): (GenerateRequest, _) = body::held(&service.bodies, request).await?;
+    let (Object(mut asked), room): (Object<GenerateRequest>, _) = body::held(&service.bodies, request).await?;
     let model = service.model()?;
     generate::check_name(&model.name, asked.model.as_deref())?;
     refused::check_conversation(&asked)?;
@@ -123,7 +123,7 @@ pub async fn tokenize(State(service): State<Service>, request: Request) -> Resul
 #[derive(Debug, Deserialize)]
 struct DetokenizeRequest {
     model: Option<String>,
-    tokens: Vec<u32>,
+    tokens: Vec<WholeNumber<u32>>,
 }
 
 /// `/detokenize`: the text of token ids.
@@ -131,7 +131,7 @@ struct DetokenizeRequest {
 /// # Errors
 /// 400 when the tokenizer refuses.
 pub async fn detokenize(State(service): State<Service>, request: Request) -> Result<Json<Value>, ApiError> {
-    let (asked, room): (DetokenizeRequest, _) = body::held(&service.bodies, request).await?;
+    let (Object(asked), room): (Object<DetokenizeRequest>, _) = body::held(&service.bodies, request).await?;
     let model = service.model()?;
     generate::check_name(&model.name, asked.model.as_deref())?;
     service.limits.check_tokens(asked.tokens.len())?;
@@ -139,7 +139,8 @@ pub async fn detokenize(State(service): State<Service>, request: Request) -> Res
     let decode = move || {
         // It goes on when the client has gone, and has its room with it.
         let _room = room;
-        tokenizer.decode(&asked.tokens, false)
+        let tokens: Vec<u32> = asked.tokens.into_iter().map(|WholeNumber(id)| id).collect();
+        tokenizer.decode(&tokens, false)
     };
     let text = tokio::task::spawn_blocking(decode)
         .await

@@ -1,11 +1,15 @@
 //! Log-probabilities of whole answers, within bounds: each takes a hundred bytes and more until it is written.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::serving::error::ApiError;
 use crate::serving::limits::Limits;
+
+/// Tokens with their ids or texts that take as much room as one log-probability.
+const TOKENS: usize = 16;
 
 /// Refuses an answer as a whole that may list `listed` log-probabilities, for the field that asks for most of them. `is_endless`: its
 /// responses are as long as the context lets them be, because nothing was said of their length.
@@ -31,7 +35,7 @@ pub fn check(limits: &Limits, listed: usize, field: &'static str, is_endless: bo
     ))
 }
 
-/// Room for log-probabilities of answers that are being written, all together.
+/// Room for answers that are being written, in log-probabilities, all together.
 #[derive(Debug)]
 pub struct Listing {
     room: Arc<Semaphore>,
@@ -48,14 +52,21 @@ impl Listing {
         }
     }
 
-    /// Waits for room for an answer that may list so many.
+    /// Waits for room for an answer that may list so many log-probabilities and show so many tokens.
     ///
     /// # Errors
-    /// None in a server that runs: the room is never closed.
-    pub async fn enter(&self, listed: usize) -> Result<OwnedSemaphorePermit, ApiError> {
-        let count = u32::try_from(listed.min(self.most)).unwrap_or(u32::MAX);
-        let room = self.room.clone().acquire_many_owned(count).await;
-        room.map_err(ApiError::internal)
+    /// 503 when there is none in time.
+    pub async fn enter(
+        &self,
+        listed: usize,
+        tokens: usize,
+        patience: Duration,
+    ) -> Result<OwnedSemaphorePermit, ApiError> {
+        let wanted = listed.saturating_add(tokens / TOKENS).min(self.most);
+        let count = u32::try_from(wanted).unwrap_or(u32::MAX);
+        let room = tokio::time::timeout(patience, self.room.clone().acquire_many_owned(count)).await;
+        let full = |_| ApiError::unavailable("too many long answers are being written: try again, or stream");
+        room.map_err(full)?.map_err(ApiError::internal)
     }
 }
 
@@ -81,14 +92,16 @@ mod tests {
     #[tokio::test]
     async fn an_answer_waits_while_others_that_are_written_list_as_many_as_may_be_listed() {
         let listing = Listing::new(10);
-        let first = listing.enter(6).await.unwrap();
-        assert!(listing.enter(5).now_or_never().is_none());
-        assert!(
-            listing.enter(4).now_or_never().is_some(),
-            "there is room beside the first"
-        );
-        assert!(listing.enter(0).now_or_never().is_some());
+        let enter = |listed, tokens| listing.enter(listed, tokens, Duration::from_secs(60));
+        let first = enter(6, 0).await.unwrap();
+        assert!(enter(5, 0).now_or_never().is_none());
+        assert!(enter(0, 5 * TOKENS).now_or_never().is_none(), "tokens take room, too");
+        assert!(enter(4, 0).now_or_never().is_some(), "there is room beside the first");
+        assert!(enter(0, 1).now_or_never().is_some());
         drop(first);
-        assert!(listing.enter(5).now_or_never().is_some());
+        assert!(enter(5, 0).now_or_never().is_some());
+        let _all = enter(10, 0).await.unwrap();
+        let error = listing.enter(1, 0, Duration::ZERO).await.unwrap_err();
+        assert!(error.message.contains("try again"), "{error}");
     }
 }

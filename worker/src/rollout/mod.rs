@@ -37,6 +37,7 @@ pub(crate) mod stand_in;
 pub mod stream;
 pub mod text;
 pub mod truncate;
+pub mod unread;
 pub mod updates;
 pub mod weights;
 

@@ -227,6 +227,7 @@ fn whole_list<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -
 }
 
 /// A whole number, read as [`values::whole`] reads a field.
+#[derive(Debug)]
 pub struct WholeNumber<T>(pub T);
 
 impl<'de, T: Deserialize<'de>> Deserialize<'de> for WholeNumber<T> {

@@ -10,6 +10,7 @@ use super::listing::Listing;
 use super::metrics::Metrics;
 use super::model::Model;
 use super::settings::Settings;
+use super::unread::Unread;
 use super::updates::Updates;
 use super::weights::LoadedWeights;
 use super::weights::attempt::{NewestAttempt, PolicyVersion};
@@ -37,6 +38,8 @@ pub struct Shared {
     pub in_flight: InFlight,
     /// Log-probabilities of answers that are being written.
     pub listing: Listing,
+    /// Room for answers that are on their way.
+    pub unread: Unread,
     /// What `/metrics` shows.
     pub metrics: Metrics,
     /// Whether new weights are on their way.
@@ -75,6 +78,7 @@ impl Service {
             encoding: Encoding::default(),
             in_flight: InFlight::new(limits.samples),
             listing: Listing::new(limits.listed),
+            unread: Unread::new(limits.unread_bytes),
             metrics: Metrics::new(&settings.model.served_name)?,
             updates: Updates::default(),
             given: SyncMutex::default(),

@@ -13,24 +13,33 @@ pub struct Text {
     given: usize,
     /// Bytes before the newest token's.
     before: usize,
-    /// Bytes at the end that are held back while tokens follow: all but one of the longest stop string's.
+    /// Bytes at the end that are held back while tokens follow: all but one of the longest stop string's, unless those are shown anyway.
     hold: usize,
+    /// The stop string is a part of the text.
+    include: bool,
     characters: usize,
 }
 
 impl Text {
-    /// Text after `prompt`. `stops` are held back while they might be beginning.
+    /// Text after `prompt`. `stops` are held back while they might be beginning, unless `include` has them shown.
     ///
     /// # Errors
     /// When the tokenizer's decoder refuses the prompt.
-    pub fn new(tokenizer: &Tokenizer, prompt: &[u32], skip_special: bool, stops: &[String]) -> Result<Self> {
-        let longest = stops.iter().map(String::len).max().unwrap_or(0);
+    pub fn new(
+        tokenizer: &Tokenizer,
+        prompt: &[u32],
+        skip_special: bool,
+        stops: &[String],
+        include: bool,
+    ) -> Result<Self> {
+        let longest = stops.iter().map(String::len).filter(|_| !include).max().unwrap_or(0);
         Ok(Self {
             stream: TextStream::after(tokenizer, prompt, skip_special)?,
             text: String::new(),
             given: 0,
             before: 0,
             hold: longest.saturating_sub(1),
+            include,
             characters: 0,
         })
     }
@@ -64,16 +73,18 @@ impl Text {
         Ok(())
     }
 
-    /// Finds the stop string that the newest token completed and cuts the text before it, or behind it with `include`. Of several it is the
-    /// one that ends first, as if characters came one by one (vLLM's `check_stop_strings` in `vllm/v1/engine/detokenizer.py`).
-    pub fn cut<'a>(&mut self, stops: &'a [String], include: bool) -> Option<&'a str> {
+    /// Finds the stop string that the newest token completed and cuts the text before it, or behind it where it is a part of the text. Of several it
+    /// is the one that ends first, as if characters came one by one (vLLM's `check_stop_strings` in `vllm/v1/engine/detokenizer.py`).
+    pub fn cut<'a>(&mut self, stops: &'a [String]) -> Option<&'a str> {
+        // What was given out stays: one that is shown may have begun in it.
+        let given = if self.include { 0 } else { self.given };
         let found = stops.iter().filter_map(|stop| {
-            let from = self.before.saturating_sub(stop.len().saturating_sub(1)).max(self.given);
+            let from = self.before.saturating_sub(stop.len().saturating_sub(1)).max(given);
             let from = self.text.floor_char_boundary(from);
             Some((stop, from + self.text.get(from..)?.find(stop.as_str())?))
         });
         let (stop, at) = found.min_by_key(|(stop, at)| at + stop.len())?;
-        self.text.truncate(if include { at + stop.len() } else { at });
+        self.text.truncate(if self.include { at + stop.len() } else { at });
         Some(stop)
     }
 
@@ -102,7 +113,7 @@ mod tests {
     fn cut(stops: &[&str], include: bool) -> (String, Option<String>) {
         let tokenizer = tokenizer("chatml");
         let stops: Vec<String> = stops.iter().map(|stop| (*stop).to_owned()).collect();
-        let mut text = Text::new(&tokenizer, &[], true, &stops).unwrap();
+        let mut text = Text::new(&tokenizer, &[], true, &stops, include).unwrap();
         for part in ["W", "hat"] {
             let [token] = tokenizer.encode(part, false).unwrap()[..] else {
                 panic!("{part} is not one token");
@@ -110,7 +121,7 @@ mod tests {
             text.push(&tokenizer, token).unwrap();
         }
         text.end(&tokenizer).unwrap();
-        let stop = text.cut(&stops, include).map(str::to_owned);
+        let stop = text.cut(&stops).map(str::to_owned);
         (text.take(), stop)
     }
 
@@ -139,7 +150,7 @@ mod tests {
             (vec!["京"], "", "Wh"),
         ] {
             let stops: Vec<String> = stops.into_iter().map(str::to_owned).collect();
-            let mut text = Text::new(&tokenizer, &[], true, &stops).unwrap();
+            let mut text = Text::new(&tokenizer, &[], true, &stops, false).unwrap();
             let given = ["W", "hat"].map(|part| {
                 let tokens = tokenizer.encode(part, false).unwrap();
                 tokens.iter().for_each(|token| text.push(&tokenizer, *token).unwrap());
@@ -147,6 +158,24 @@ mod tests {
             });
             assert_eq!(given, [first, second], "{stops:?}");
         }
+    }
+
+    /// As vLLM has it (`stop_buffer_length` in `vllm/v1/engine/detokenizer.py`).
+    #[test]
+    fn a_stop_string_that_is_shown_holds_nothing_back_and_ends_the_text_all_the_same() {
+        let tokenizer = tokenizer("chatml");
+        let stops = ["What".to_owned()];
+        let mut text = Text::new(&tokenizer, &[], true, &stops, true).unwrap();
+        let push = |text: &mut Text, part: &str| {
+            let tokens = tokenizer.encode(part, false).unwrap();
+            tokens.iter().for_each(|token| text.push(&tokenizer, *token).unwrap());
+        };
+        push(&mut text, "W");
+        assert_eq!(text.take(), "W");
+        push(&mut text, "hat");
+        text.end(&tokenizer).unwrap();
+        assert_eq!(text.cut(&stops), Some("What"));
+        assert_eq!(text.take(), "hat");
     }
 
     #[test]
@@ -159,7 +188,7 @@ mod tests {
             let (whole, after) = (encode("a𝄞"), encode("b"));
             let begun = &whole[..whole.len() - 1];
             let read = |tokens: &[u32], stops: &[String]| {
-                let mut text = Text::new(&tokenizer, &[], true, stops).unwrap();
+                let mut text = Text::new(&tokenizer, &[], true, stops, false).unwrap();
                 let mut given = String::new();
                 for &token in tokens {
                     text.push(&tokenizer, token).unwrap();

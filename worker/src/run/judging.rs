@@ -7,6 +7,7 @@ use ppo_crds::spec::Overlap;
 
 use super::comparison::Before;
 use super::opening::Run;
+use super::places;
 use crate::telemetry::{Metric, Stage, StepReport};
 use crate::trainer::Step;
 
@@ -56,7 +57,21 @@ impl Run {
         self.roles.trainer.stages.append(&mut stages);
         // The checkpoint was made before anybody knew.
         let quality = self.quality().filter(|_| self.saved == Some(done));
-        quality.map_or(Ok(()), |quality| self.checkpoints.judge(done, quality))
+        quality.map_or(Ok(()), |quality| self.judge(done, quality))
+    }
+
+    /// Says how good the checkpoint of `step` is, by what is asked now: when it was made that may have been something else.
+    fn judge(&self, step: u64, quality: f64) -> Result<()> {
+        let asked = serde_json::to_value(places::kept(&self.roles.trainer.config).evaluation)?;
+        let held_out = &self.roles.inputs.held_out;
+        self.checkpoints.judge(step, quality, |state| {
+            if let Some(config) = state.run_config.as_object_mut() {
+                config.insert("evaluation".to_owned(), asked);
+            }
+            if let Some(inputs) = &mut state.inputs {
+                inputs.held_out.clone_from(held_out);
+            }
+        })
     }
 
     /// Answers the held-out prompts, where there are any, and records how well.
@@ -94,7 +109,7 @@ impl Run {
             return Ok(());
         }
         match step.batch.scored.drawn.oldest_version() {
-            Some((drawer, score)) if self.checkpoints.has(drawer) => self.checkpoints.judge(drawer, score),
+            Some((drawer, score)) if self.checkpoints.has(drawer) => self.judge(drawer, score),
             _ => Ok(()),
         }
     }

@@ -38,7 +38,11 @@ impl AccessArgs {
     pub fn token(&self) -> Result<Option<String>> {
         match &self.api_key_file {
             Some(file) => read_token(file).map(Some),
-            None => Ok(self.api_key.clone().filter(|token| !token.is_empty())),
+            // A file's last newline comes along where a Secret was made from one.
+            None => {
+                let token = self.api_key.as_deref().map(str::trim);
+                Ok(token.filter(|token| !token.is_empty()).map(str::to_owned))
+            }
         }
     }
 
@@ -67,4 +71,25 @@ fn read_token(file: &Path) -> Result<String> {
         return Err(Invalid::new(words).into());
     }
     Ok(token.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_files_last_newline_is_no_part_of_the_token_whichever_way_it_comes() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("token");
+        std::fs::write(&file, "right\n").unwrap();
+        let args = |api_key: Option<&str>, api_key_file| AccessArgs {
+            api_key: api_key.map(str::to_owned),
+            api_key_file,
+            allow_anonymous: false,
+        };
+        for given in [args(Some("right\n"), None), args(None, Some(file))] {
+            assert_eq!(given.token().unwrap().as_deref(), Some("right"));
+        }
+        assert_eq!(args(Some(" \n"), None).token().unwrap(), None);
+    }
 }

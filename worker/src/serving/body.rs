@@ -1,12 +1,16 @@
 //! Bodies of requests: read within limits of size, time and memory, then parsed.
 
+use std::fmt;
+use std::marker::PhantomData;
 use std::time::{Duration, Instant};
 
 use axum::extract::Request;
 use axum::http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, TRANSFER_ENCODING};
 use axum::http::{HeaderMap, StatusCode};
 use futures::StreamExt;
-use serde::de::DeserializeOwned;
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{DeserializeOwned, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 
 use super::error::ApiError;
 use super::limits::Limits;
@@ -105,6 +109,29 @@ impl Patience {
     }
 }
 
+/// A body that has to be an object. A struct of serde's is read from a list as well, its fields in their order.
+pub struct Object<T>(pub T);
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Fields<T>(PhantomData<T>);
+
+        impl<'de, T: Deserialize<'de>> Visitor<'de> for Fields<T> {
+            type Value = T;
+
+            fn expecting(&self, words: &mut fmt::Formatter) -> fmt::Result {
+                words.write_str("an object with the request's fields")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, fields: A) -> Result<T, A::Error> {
+                T::deserialize(MapAccessDeserializer::new(fields))
+            }
+        }
+
+        deserializer.deserialize_map(Fields(PhantomData)).map(Self)
+    }
+}
+
 /// Parses a body as JSON.
 ///
 /// # Errors
@@ -123,13 +150,26 @@ pub fn parse<T: DeserializeOwned>(text: &[u8]) -> Result<T, ApiError> {
     })
 }
 
+/// Names that serde has for what fits, and what they mean.
+const KINDS: [(&str, &str); 6] = [
+    ("expected usize", "expected a whole number, at least 0"),
+    ("expected u64", "expected a whole number, at least 0"),
+    ("expected u32", "expected a whole number, at least 0"),
+    ("expected i64", "expected a whole number"),
+    ("expected f32", "expected a number"),
+    ("expected f64", "expected a number"),
+];
+
 /// The error for what stands at `path`, inside `field`. Words that begin with the field's name say the place themselves.
 fn misfit(path: String, field: &str, words: &str) -> ApiError {
+    let words = KINDS
+        .iter()
+        .fold(words.to_owned(), |words, (name, said)| words.replace(name, said));
     let goes_on = |next: char| next.is_alphanumeric() || next == '_';
     match words.strip_prefix(field) {
         Some(rest) if !rest.starts_with(goes_on) => ApiError {
             param: Some(path.into()),
-            ..ApiError::bad(words.to_owned())
+            ..ApiError::bad(words)
         },
         _ => ApiError::field(path, words),
     }
@@ -194,7 +234,7 @@ mod tests {
             (error.status, error.param.as_deref()),
             (StatusCode::BAD_REQUEST, Some("b[1]"))
         );
-        let words = r#"b[1]: invalid type: string "x", expected u32"#;
+        let words = r#"b[1]: invalid type: string "x", expected a whole number, at least 0"#;
         assert!(error.message.starts_with(words), "{error}");
     }
 
@@ -205,6 +245,24 @@ mod tests {
             assert_eq!(error.param, None, "{error}");
             assert!(error.message.contains(words), "{error}");
         }
+    }
+
+    #[test]
+    fn a_list_is_no_object_though_serde_reads_fields_from_one() {
+        #[derive(Debug, Default, Deserialize)]
+        #[serde(default)]
+        struct Asked {
+            names: Option<Vec<String>>,
+        }
+        for text in ["[]", r#"[["a"]]"#, "null", "1"] {
+            let error = parse::<Object<Asked>>(text.as_bytes()).err().unwrap();
+            let words = "an object with the request's fields";
+            assert!(error.message.contains(words), "{text}: {error}");
+        }
+        let asked = parse::<Object<Asked>>(br#"{"names": ["a"]}"#).unwrap().0;
+        assert_eq!(asked.names.unwrap(), ["a"]);
+        let error = parse::<Object<Asked>>(br#"{"names": [1]}"#).err().unwrap();
+        assert_eq!(error.param.as_deref(), Some("names[0]"));
     }
 
     #[test]

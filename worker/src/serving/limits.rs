@@ -36,6 +36,8 @@ pub struct Limits {
     pub all_body_bytes: usize,
     /// A client that takes no byte of its answer for this long is cut.
     pub write_timeout: Duration,
+    /// Bytes of all long answers that were written and that their clients have not taken; short ones come to 64 KiB a connection.
+    pub unread_bytes: usize,
     /// Samples inside, waiting and running; further requests get 429.
     pub samples: usize,
     /// Tokens of one request, prompts and longest responses of all its samples.
@@ -109,6 +111,7 @@ impl Default for Limits {
             shorter_body: "send less at once",
             all_body_bytes: 256 << 20,
             write_timeout: Duration::from_secs(60),
+            unread_bytes: 1 << 30,
             samples: 16_384,
             request_tokens: 64 << 20,
             prompts: MOST_PROMPTS,

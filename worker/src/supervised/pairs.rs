@@ -220,6 +220,19 @@ impl Reader<'_> {
     }
 }
 
+/// What a chat template writes of an answer besides its content.
+const BESIDE: [&str; 5] = [
+    "tool_calls",
+    "function_call",
+    "reasoning_content",
+    "reasoning",
+    "thinking",
+];
+
+fn says_something(value: &Value) -> bool {
+    !(value.is_null() || value == "" || value.as_array().is_some_and(Vec::is_empty))
+}
+
 /// The text of a response, which may be a list of messages that ends with it, the prompt's own before it or none: so `chosen` and `rejected`
 /// of many data sets of preferences have it.
 fn answer<'a>(response: &'a Label, prompt: Option<&[Value]>) -> Result<Cow<'a, str>, String> {
@@ -231,7 +244,15 @@ fn answer<'a>(response: &'a Label, prompt: Option<&[Value]>) -> Result<Cow<'a, s
     let Some((text, before)) = answer else {
         return Err("is a list, want a text, or messages of which the last is a text of the assistant's".to_owned());
     };
-    let same = |(a, b): (&Value, &Value)| a["role"] == b["role"] && a["content"] == b["content"];
+    let last = &messages[before.len()];
+    if let Some(field) = BESIDE.into_iter().find(|field| says_something(&last[*field])) {
+        return Err(format!(
+            "has {field:?} beside the content of its last message, which would not be learnt: write it into the content, as the model writes it"
+        ));
+    }
+    // A prompt's message of calls alone has an empty text.
+    let said = |message: &Value| Some(message["content"].clone()).filter(says_something);
+    let same = |(a, b): (&Value, &Value)| a["role"] == b["role"] && said(a) == said(b);
     let is_prompt = |prompt: &[Value]| prompt.len() == before.len() && prompt.iter().zip(before).all(same);
     match (before, prompt) {
         ([], _) => Ok(text.into()),
@@ -305,6 +326,11 @@ mod tests {
             [json!("a"), json!([user, answer])],
             [json!([user]), json!([user, answer])],
             [json!([user]), json!([answer])],
+            // As Parquet has it, where other rows have calls.
+            [
+                json!([user]),
+                json!([{"role": "assistant", "content": "x", "tool_calls": null, "reasoning_content": null}]),
+            ],
         ];
         let pairs = pairs_of(&rows, true, |model| (model.vocab, model.max_positions) = (1000, 1000)).unwrap();
         for pair in &pairs[1..] {
@@ -323,6 +349,16 @@ mod tests {
             (true, json!([]), "is a list, want a text, or messages"),
             (true, json!([answer, user]), "is a list, want a text, or messages"),
             (true, json!(["x"]), "is a list, want a text, or messages"),
+            (
+                true,
+                json!([{"role": "assistant", "content": "x", "tool_calls": [{"function": {"name": "f"}}]}]),
+                "has \"tool_calls\" beside the content of its last message",
+            ),
+            (
+                true,
+                json!([{"role": "assistant", "content": "x", "reasoning_content": "y"}]),
+                "has \"reasoning_content\" beside the content of its last message",
+            ),
             (
                 true,
                 json!([turn("user", "b"), answer]),

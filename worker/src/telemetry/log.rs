@@ -2,13 +2,14 @@
 
 use std::io::{IsTerminal as _, Write};
 
-use anyhow::{Context as _, Result, anyhow};
+use anyhow::{Result, anyhow};
 use clap::ValueEnum;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::MakeWriter;
 
 use super::OutputMode;
 use super::progress::screen;
+use crate::manifest::Invalid;
 
 /// How log lines look.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -23,7 +24,7 @@ pub enum LogFormat {
 /// Starts the log for this process. Our own crates speak from `info` on, others from `warn`; `--quiet` leaves errors.
 ///
 /// # Errors
-/// When `PPO_LOG` cannot be parsed, or the log was started before.
+/// [`Invalid`] when `PPO_LOG` cannot be parsed; when the log was started before.
 pub fn init(format: LogFormat, output: OutputMode) -> Result<()> {
     let filter = filter(std::env::var("PPO_LOG").ok().as_deref(), output)?;
     let colours = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
@@ -46,10 +47,11 @@ fn filter(wanted: Option<&str>, output: OutputMode) -> Result<EnvFilter> {
         OutputMode::Auto | OutputMode::Json => "warn,ppo_worker=info,ppo_crds=info",
     };
     let directives = wanted.filter(|text| !text.trim().is_empty()).unwrap_or(default);
-    EnvFilter::try_new(directives).with_context(|| {
-        format!(
-            "PPO_LOG={directives:?} is not a log filter; write a level such as \"debug\", or \"ppo_worker=trace,warn\""
-        )
+    EnvFilter::try_new(directives).map_err(|error| {
+        let words = format!(
+            "PPO_LOG={directives:?} is not a log filter ({error}); write a level such as \"debug\", or \"ppo_worker=trace,warn\""
+        );
+        Invalid::new(words).into()
     })
 }
 
@@ -96,5 +98,6 @@ mod tests {
     fn a_filter_that_makes_no_sense_is_an_error_that_quotes_it() {
         let error = filter(Some("ppo_worker=loud"), OutputMode::Auto).unwrap_err();
         assert!(error.to_string().contains("ppo_worker=loud"), "{error}");
+        assert!(error.is::<Invalid>(), "nobody can run it again with success: {error}");
     }
 }

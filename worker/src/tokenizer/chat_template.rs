@@ -11,7 +11,7 @@ use jiff::Timestamp;
 use jiff::fmt::strtime::BrokenDownTime;
 use jiff::tz::TimeZone;
 use minijinja::syntax::SyntaxConfig;
-use minijinja::value::{Kwargs, Serde};
+use minijinja::value::{Kwargs, Serde, ValueKind};
 use minijinja::{Environment, Error, ErrorKind, Value, filters, tests};
 use regex::Regex;
 
@@ -80,6 +80,7 @@ impl ChatTemplate {
         environment.add_filter("length", length);
         environment.add_filter("count", length);
         environment.add_test("iterable", is_iterable);
+        environment.add_test("sequence", is_sequence);
         environment
             .add_template_owned(NAME, without_generation_blocks(&with_line_feeds(source))?)
             .map_err(describe)?;
@@ -207,7 +208,30 @@ fn strftime(format: &str, moment: Option<Timestamp>) -> Result<String, Error> {
             format!("strftime_now({format:?}): {cause}"),
         )
     };
-    BrokenDownTime::from(&time).to_string(format).map_err(refuse)
+    BrokenDownTime::from(&time).to_string(as_python(format)).map_err(refuse)
+}
+
+/// `format` with those directives that Python has otherwise, whose moment has no zone and whose locale is C. What is none is left as it stands.
+fn as_python(format: &str) -> String {
+    let mut text = String::new();
+    let mut rest = format.chars();
+    while let Some(next) = rest.next() {
+        match (next, rest.as_str().chars().next()) {
+            ('%', Some('Z' | 'z')) => {}
+            ('%', Some('f')) => text.push_str("%6f"),
+            ('%', Some('c')) => text.push_str("%a %b %e %H:%M:%S %Y"),
+            ('%', Some('x')) => text.push_str("%m/%d/%y"),
+            ('%', Some(other @ ('E' | 'L' | 'N' | 'Q' | 'q' | ':'))) => text.extend(['%', '%', other]),
+            ('%', Some(other)) => text.extend(['%', other]),
+            ('%', None) => text.push_str("%%"),
+            (other, _) => {
+                text.push(other);
+                continue;
+            }
+        }
+        rest.next();
+    }
+    text
 }
 
 fn tojson(value: &Value, options: Kwargs) -> Result<Value, Error> {
@@ -241,6 +265,12 @@ fn length(value: &Value) -> Result<usize, Error> {
 /// Whether Python's `iter` takes a value (jinja2's `tests.py`, `test_iterable`): it refuses none, over which minijinja loops no times.
 fn is_iterable(value: &Value) -> bool {
     !value.is_none() && tests::is_iterable(value)
+}
+
+/// Whether Python's value has a length and places (jinja2's `tests.py`, `test_sequence`): a text, a map and what is not defined have, too.
+fn is_sequence(value: &Value) -> bool {
+    let kinds = [ValueKind::Undefined, ValueKind::String, ValueKind::Seq, ValueKind::Map];
+    kinds.contains(&value.kind())
 }
 
 fn describe(error: Error) -> anyhow::Error {

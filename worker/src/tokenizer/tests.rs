@@ -148,6 +148,16 @@ fn numbers_in_json_are_written_as_by_python() {
 }
 
 #[test]
+fn the_date_is_written_as_by_pythons_moment_without_a_zone() {
+    let template = ChatTemplate::compile("{{ strftime_now('%c|%x|%f|%Z%z|%d %b %Y|%H%%|%E|100%') }}").unwrap();
+    let messages = [json!({"role": "user", "content": ""})];
+    let epoch = jiff::Timestamp::from_second(0).unwrap();
+    let text = template.render(&messages, &SpecialTokens::default(), true, &Map::new(), Some(epoch));
+    let wanted = "Thu Jan  1 00:00:00 1970|01/01/70|000000||01 Jan 1970|00%|%E|100%";
+    assert_eq!(text.unwrap(), wanted);
+}
+
+#[test]
 fn none_is_no_list_and_what_is_not_defined_has_no_length_as_in_python() {
     let messages = [json!({"role": "user", "content": "ab", "calls": [1, 2]})];
     for (source, wanted) in [
@@ -166,6 +176,11 @@ fn none_is_no_list_and_what_is_not_defined_has_no_length_as_in_python() {
             "TrueTrueTrue",
         ),
         ("{{ nothing is iterable }}{{ 1 is iterable }}", "TrueFalse"),
+        (
+            "{{ messages is sequence }}{{ 'ab' is sequence }}{{ messages[0] is sequence }}{{ nothing is sequence }}",
+            "TrueTrueTrueTrue",
+        ),
+        ("{{ none is sequence }}{{ 1 is sequence }}", "FalseFalse"),
     ] {
         let template = ChatTemplate::compile(source).unwrap();
         let text = template.render(&messages, &SpecialTokens::default(), true, &Map::new(), None);

@@ -120,8 +120,13 @@ impl UnderWay {
 impl Noted {
     /// It waits no longer: vLLM is asked.
     pub fn goes_to_vllm(&self) {
+        self.set_at_vllm(true);
+    }
+
+    /// Whether vLLM is what it waits for.
+    pub fn set_at_vllm(&self, is_at_vllm: bool) {
         if let Some(request) = self.all.lock().get_mut(&self.number) {
-            request.is_at_vllm = true;
+            request.is_at_vllm = is_at_vllm;
         }
     }
 

@@ -114,7 +114,7 @@ impl Asked {
         Ok(asked)
     }
 
-    /// Takes the name that the request has in its headers, where its body has none. vLLM hears of it in the body: headers do not go there.
+    /// Takes the name that the request has in its headers, else that in its body. vLLM hears of it in the body: headers do not go there.
     ///
     /// # Errors
     /// When it cannot be written as JSON.
@@ -160,22 +160,37 @@ impl Asked {
     /// Refuses an answer that would list more log-probabilities than there is memory for: it is read whole, a hundred bytes and more of each.
     /// A stream goes on as it comes.
     fn check_listed(&self, limits: &Limits, longest: usize) -> Result<(), ApiError> {
-        if self.streams {
-            return Ok(());
-        }
-        let top = self.likeliest();
-        let echoed = top.filter(|_| self.fields.get("echo").is_some_and(|echo| echo.get() == "true"));
-        let of_prompts = number(&self.fields, "prompt_logprobs").or(echoed);
-        // Of the answer to each seed numbers alone are kept.
-        let of_responses = top.filter(|_| !(self.bare && self.split().is_some()));
-        let of_token = |top: Option<usize>| top.map_or(0, |top| top.saturating_add(1));
-        let (prompts, responses) = self.lengths(longest);
-        let of_prompts = prompts.saturating_mul(self.n).saturating_mul(of_token(of_prompts));
-        let of_responses = responses.saturating_mul(of_token(of_responses));
-        let are_prompts = of_prompts > of_responses && echoed.is_none();
+        let (of_prompts, of_responses) = self.listed_of(longest);
+        let are_prompts = of_prompts > of_responses && self.echoed().is_none();
         let field = if are_prompts { "prompt_logprobs" } else { "logprobs" };
         let is_endless = self.is_chat && self.response.is_none() && !are_prompts;
         listing::check(limits, of_prompts.saturating_add(of_responses), field, is_endless)
+    }
+
+    /// Log-probabilities that its answer may list.
+    pub fn listed(&self, longest: usize) -> usize {
+        let (of_prompts, of_responses) = self.listed_of(longest);
+        of_prompts.saturating_add(of_responses)
+    }
+
+    /// The same, of prompts and of responses. A stream goes on as it comes and has none.
+    fn listed_of(&self, longest: usize) -> (usize, usize) {
+        if self.streams {
+            return (0, 0);
+        }
+        let of_prompts = number(&self.fields, "prompt_logprobs").or(self.echoed());
+        // Of the answer to each seed numbers alone are kept.
+        let of_responses = self.likeliest().filter(|_| !(self.bare && self.split().is_some()));
+        let of_token = |top: Option<usize>| top.map_or(0, |top| top.saturating_add(1));
+        let (prompts, responses) = self.lengths(longest);
+        let of_prompts = prompts.saturating_mul(self.n).saturating_mul(of_token(of_prompts));
+        (of_prompts, responses.saturating_mul(of_token(of_responses)))
+    }
+
+    /// Likeliest tokens beside each of a prompt that is part of the answer.
+    fn echoed(&self) -> Option<usize> {
+        let echoes = self.fields.get("echo").is_some_and(|echo| echo.get() == "true");
+        self.likeliest().filter(|_| echoes)
     }
 
     /// Likeliest tokens that are listed beside each of a response; None: no log-probabilities.
@@ -393,7 +408,7 @@ mod tests {
     }
 
     #[test]
-    fn the_name_in_the_headers_is_the_requests_where_its_body_has_none() {
+    fn the_name_in_the_headers_is_the_requests_whatever_its_body_says() {
         let mut headers = HeaderMap::new();
         headers.insert("x-request-id", "of-header".parse().unwrap());
         let named = |fields: Value| {
@@ -405,7 +420,7 @@ mod tests {
         assert_eq!(one.name.as_deref(), Some("of-header"));
         assert_eq!(json!(one.fields)["request_id"], "of-header");
         let own = named(json!({"prompt": [1], "request_id": "of-body"}));
-        assert_eq!(json!(own.fields)["request_id"], "of-body");
+        assert_eq!(json!(own.fields)["request_id"], "of-header");
         let split = named(json!({"prompt": [1], "seeds": [5]}));
         assert_eq!(questions(&split)[0]["request_id"], "of-header-0");
     }

@@ -6,7 +6,7 @@ use axum::extract::{Request, State};
 use axum::http::Uri;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
-use futures::{StreamExt, TryStreamExt};
+use futures::{StreamExt, TryStreamExt, stream};
 use reqwest::Method;
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -20,8 +20,19 @@ use crate::rollout::settings::POLICY;
 use crate::serving::body;
 use crate::serving::error::ApiError;
 
-/// What a request holds until its last byte: weights, its name, and room for its samples; and for its question, where it is one as it is.
-type Holds = (Held, Noted, OwnedSemaphorePermit, Option<OwnedSemaphorePermit>);
+/// What a request holds until its last byte.
+struct Holds {
+    /// The weights that it is answered by.
+    _weights: Held,
+    /// Its name.
+    noted: Noted,
+    /// For its samples.
+    _room: OwnedSemaphorePermit,
+    /// For the log-probabilities that its answer lists.
+    _listing: OwnedSemaphorePermit,
+    /// For its question, where it is one as it is.
+    _question: Option<OwnedSemaphorePermit>,
+}
 
 /// `/v1/completions` and `/v1/chat/completions`.
 ///
@@ -58,14 +69,27 @@ pub async fn generate(State(service): State<Service>, uri: Uri, request: Request
             room = service.room.enter(asked.bytes()) => room?,
         }),
     };
+    let listing = tokio::select! {
+        biased;
+        () = noted.aborted(None) => {
+            return Err(ApiError::unavailable("the request was aborted while it waited for others"));
+        }
+        room = service.listing.enter(asked.listed(longest), 0, service.limits.request_timeout) => room?,
+    };
     noted.goes_to_vllm();
-    let holds: Holds = (held, noted, room, question);
+    let holds = Holds {
+        _weights: held,
+        noted,
+        _room: room,
+        _listing: listing,
+        _question: question,
+    };
     if asked.streams {
-        return stream(&service, path, &asked, holds).await;
+        return streamed(&service, path, &asked, holds).await;
     }
     let mut answer = match asked.split() {
         None => ask(&service, path, &asked, &asked.fields).await?,
-        Some(questions) => ask_each(&service, path, &asked, questions, &holds.1).await?,
+        Some(questions) => ask_each(&service, path, &asked, questions, &holds.noted).await?,
     };
     let choices = answer.get_mut("choices").and_then(Value::as_array_mut);
     for choice in choices.into_iter().flatten().filter_map(Value::as_object_mut) {
@@ -83,8 +107,10 @@ pub async fn generate(State(service): State<Service>, uri: Uri, request: Request
     if let Some(answer) = answer.as_object_mut().filter(|_| !asked.token_ids) {
         answer.remove("prompt_token_ids");
     }
+    // Written before its room is given back.
+    let answer = Json(answer).into_response();
     drop(holds);
-    Ok(Json(answer).into_response())
+    Ok(answer)
 }
 
 /// What vLLM says of `question`, which is all or a part of what was asked, as far as it is wanted.
@@ -114,11 +140,16 @@ fn keep_numbers(answer: &mut Value) {
 }
 
 /// vLLM's events as they are; what the request holds it holds until the last.
-async fn stream(service: &Service, path: &str, asked: &Asked, holds: Holds) -> Result<Response, ApiError> {
+async fn streamed(service: &Service, path: &str, asked: &Asked, holds: Holds) -> Result<Response, ApiError> {
     let call = service.vllm.request(Method::POST, path).json(&asked.fields);
     let answer = service.vllm.send(call, service.limits.request_timeout).await?;
-    let events = answer.bytes_stream().map(move |event| {
-        let _holds = &holds;
+    let mut events = Box::pin(answer.bytes_stream());
+    let events = stream::poll_fn(move |context| {
+        // All of them: a closure takes no more than it names.
+        let holds: &Holds = &holds;
+        let event = events.poll_next_unpin(context);
+        // While an event waits for its client it is not vLLM that the request waits for.
+        holds.noted.set_at_vllm(event.is_pending());
         event
     });
     Ok(([(CONTENT_TYPE, "text/event-stream")], Body::from_stream(events)).into_response())
@@ -419,5 +450,30 @@ mod tests {
         answer(&service, json!({"prompt": [1], "n": service.limits.samples}))
             .await
             .unwrap();
+    }
+
+    #[tokio::test]
+    async fn while_an_event_waits_for_its_client_a_stream_does_not_wait_for_vllm() {
+        let folder = tempfile::tempdir().unwrap();
+        let (service, _) = door(None, folder.path().into()).await;
+        let stream = answer(&service, json!({"prompt": [1], "stream": true})).await.unwrap();
+        assert_eq!(service.names.at_vllm(), 1);
+        let mut events = stream.into_body().into_data_stream();
+        events.next().await.unwrap().unwrap();
+        assert_eq!(service.names.at_vllm(), 0, "its client has an event to read");
+    }
+
+    #[tokio::test]
+    async fn an_answer_that_lists_log_probabilities_waits_while_others_list_as_many_as_may_be_listed() {
+        let folder = tempfile::tempdir().unwrap();
+        let (service, asked) = door(None, folder.path().into()).await;
+        let all = service.limits.listed;
+        let others = service.listing.enter(all, 0, Duration::from_secs(1)).await.unwrap();
+        let listing = json!({"prompt": [1], "logprobs": 1});
+        let early = tokio::time::timeout(Duration::from_millis(100), answer(&service, listing.clone())).await;
+        assert!(early.is_err() && asked.lock().is_empty());
+        answer(&service, json!({"prompt": [1]})).await.unwrap();
+        drop(others);
+        answer(&service, listing).await.unwrap();
     }
 }

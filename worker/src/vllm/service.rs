@@ -13,6 +13,7 @@ use super::client::Vllm;
 use super::room::Room;
 use crate::model::ModelConfig;
 use crate::rollout::inflight::InFlight;
+use crate::rollout::listing::Listing;
 use crate::rollout::settings::{Settings, VllmSettings};
 use crate::rollout::updates::Updates;
 use crate::rollout::weights::attempt::{NewestAttempt, PolicyVersion};
@@ -39,6 +40,8 @@ pub struct Shared {
     pub in_flight: InFlight,
     /// Questions that vLLM has.
     pub room: Room,
+    /// Log-probabilities of answers that are not written yet.
+    pub listing: Listing,
     /// Requests under way, by name.
     pub names: Names,
     /// Where new weights are written for vLLM to read.
@@ -83,6 +86,7 @@ impl Service {
             vllm: Vllm::new(vllm.address)?,
             in_flight: InFlight::new(settings.limits.samples),
             room: Room::new(&settings.limits, settings.model.rollout.max_sequences),
+            listing: Listing::new(settings.limits.listed),
             names: Names::default(),
             folder: vllm.folder,
             folders: AtomicU64::new(0),

@@ -140,3 +140,16 @@ fn each_profile_has_its_frameworks_bounds_and_mean() {
         assert_eq!(one == other, settles, "{profile:?}: {one} {other}");
     }
 }
+
+#[test]
+fn a_response_as_one_action_counts_once_in_the_kl_and_one_that_is_left_out_not_at_all() {
+    let algorithm = defaults::algorithm(Profile::Trl, Estimator::Rloo);
+    let mut step = Step::random(4, 6);
+    let advantages = alike(&step.values);
+    let stats = step.policy_loss(&algorithm, &step.new, &advantages).stats().unwrap();
+    assert_eq!((stats.kl_count, stats.count), (6.0, 6.0));
+    // Of a micro-batch that has nothing to learn from nothing may go into the step's mean.
+    step.mask = step.mask.zeros_like();
+    let stats = step.policy_loss(&algorithm, &step.new, &advantages).stats().unwrap();
+    assert_eq!((stats.kl_count, stats.count, stats.approx_kl()), (0.0, 0.0, 0.0));
+}

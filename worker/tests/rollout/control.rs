@@ -104,13 +104,25 @@ async fn a_request_is_aborted_by_its_name_and_others_go_on() {
     let answer: serde_json::Value = other.await.unwrap().unwrap().json().await.unwrap();
     assert_eq!(answer["choices"][0]["finish_reason"], "length");
     assert_eq!(server.ok("/abort_requests", json!({})).await["aborted"], 0);
-    // No names are all, as in vLLM.
-    let running = tokio::spawn(server.post("/v1/completions", long(60_000)).send());
+    // No names are all, as in vLLM; a list is no object without names. The name in the header is the request's, as there.
+    let mut named = long(60_000);
+    named["request_id"] = json!("of-body");
+    let request = server
+        .post("/v1/completions", named)
+        .header("x-request-id", "of-header");
+    let running = tokio::spawn(request.send());
     server.until_busy().await;
+    for list in [json!([]), json!([["of-header"]])] {
+        let refused = server.error("/abort_requests", list, 400).await;
+        assert!(refused.contains("an object with the request's fields"), "{refused}");
+    }
+    let aborted = server.ok("/abort_requests", json!({"request_ids": ["of-body"]})).await;
+    assert_eq!(aborted["aborted"], 0);
     let aborted = server.ok("/abort_requests", json!({"request_ids": []})).await;
     assert_eq!(aborted["aborted"], 1);
     let answer: serde_json::Value = running.await.unwrap().unwrap().json().await.unwrap();
     assert_eq!(answer["choices"][0]["finish_reason"], "abort");
+    assert_eq!(answer["id"], "cmpl-of-header");
 }
 
 #[tokio::test(flavor = "multi_thread")]

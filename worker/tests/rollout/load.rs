@@ -82,6 +82,36 @@ async fn a_stream_whose_reader_stands_still_is_withdrawn_and_says_so_when_it_goe
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn an_answer_that_nobody_reads_keeps_its_room_until_its_client_goes() {
+    let limits = Limits {
+        unread_bytes: 1 << 20,
+        body_timeout: Duration::from_millis(300),
+        write_timeout: LONG,
+        ..Limits::default()
+    };
+    let server = Server::start_with(Wanted {
+        limits,
+        ..Wanted::default()
+    })
+    .await;
+    let wide = |n: usize| {
+        let prompt: Vec<u32> = (0..300).map(|at| 5 + at % 200).collect();
+        json!({"prompt": prompt, "max_tokens": 1, "ignore_eos": true, "prompt_logprobs": 20, "n": n})
+    };
+    // Far more than sockets hold.
+    let unread = server.post("/v1/completions", wide(60)).send().await.unwrap();
+    assert_eq!(unread.status(), 200);
+    let length = unread.content_length().unwrap();
+    assert!(length > 16 << 20, "{length} bytes");
+    let refused = server.error("/v1/completions", wide(1), 503).await;
+    assert!(refused.contains("have not read yet"), "{refused}");
+    server.ok("/v1/completions", long(5)).await;
+    drop(unread);
+    let answered = async || server.post("/v1/completions", wide(1)).send().await.unwrap().status() == 200;
+    server.until("room", answered).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_full_server_says_so_at_once_and_loses_nothing() {
     let limits = Limits {
         samples: 8,

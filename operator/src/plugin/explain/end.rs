@@ -21,4 +21,4 @@ pub fn findings(evidence: &Evidence) -> Vec<Finding> {
 }
 
 const AGAIN: &str = "a failed job stays failed: then apply it under a new name, or delete it and apply it again (its checkpoint is kept where \
-                     spec.checkpoint names a claim)";
+                     spec.checkpoint names a claim or a mounted volume)";

@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 
 use kube::ResourceExt as _;
+use ppo_crds::pod::annotation;
 use ppo_crds::spec::Role;
 use ppo_crds::status::{Phase, RoleStatus};
 
@@ -35,8 +36,16 @@ pub fn told(findings: Vec<Finding>, evidence: &Evidence) -> Vec<Finding> {
 
 /// Whether the job runs and has the engines that it needs (`roles.rollout.minReplicas`).
 fn runs_without(evidence: &Evidence) -> bool {
-    let needed = evidence.job.spec.roles.rollout.min_replicas.max(1) as usize;
+    let asked = evidence.job.spec.roles.rollout.min_replicas;
+    let needed = actor_was_told(evidence).map_or(asked, |told| told.min(asked)).max(1) as usize;
     evidence.phase() == Some(Phase::Running) && ready(evidence, Role::Rollout) >= needed
+}
+
+/// How many engines the actor was told that it needs when it was made: a number that was raised since counts from its next start
+/// (`snapshot.rs`).
+fn actor_was_told(evidence: &Evidence) -> Option<u32> {
+    let mut actors = evidence.of_role(Role::Actor).filter(|pod| pods::index(pod) == Some(0));
+    actors.next()?.annotations().get(annotation::MIN_REPLICAS)?.parse().ok()
 }
 
 fn others_are_ready(evidence: &Evidence) -> bool {

@@ -26,7 +26,7 @@ pub fn findings(evidence: &Evidence, now: Timestamp) -> Vec<Finding> {
     let is_kept = evidence.job.spec.outlives_pods();
     let from = match (evidence.pods.len(), checkpoint) {
         (0, Some(_)) if !is_kept => {
-            " Its checkpoints went with its pod (spec.checkpoint names no claim): it will start at step 0.".into()
+            " Its checkpoints went with its pod (spec.checkpoint names no claim and no mounted volume): it will start at step 0.".into()
         }
         (0, Some(step)) => format!(" It will go on from the checkpoint of step {step}."),
         (0, None) => " It has no checkpoint and will start at step 0.".into(),

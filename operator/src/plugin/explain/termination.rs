@@ -58,7 +58,7 @@ fn of_outcome(reason: Reason) -> Option<&'static str> {
         Reason::RewardFailed => "bring the reward's servers back, or raise spec.roles.reward.remote.maxRetries",
         Reason::DataError => "correct the line of the prompts that the message names",
         Reason::Interrupted => {
-            "nothing: it saved a checkpoint, and goes on from there where spec.checkpoint names a claim"
+            "nothing: it saved a checkpoint, and goes on from there where spec.checkpoint names a claim or a mounted volume"
         }
         Reason::Completed => "nothing",
         Reason::RankLost => "see how the pod of the rank that the message names ended, and whether its node is there",
@@ -104,7 +104,7 @@ fn of_exit_code(container: &str, code: i32) -> Option<&'static str> {
         }
         exit_code::DIVERGED if of_worker => remedy::DIVERGED,
         exit_code::INTERRUPTED if of_worker => {
-            "nothing: it saved a checkpoint, and goes on from there where spec.checkpoint names a claim"
+            "nothing: it saved a checkpoint, and goes on from there where spec.checkpoint names a claim or a mounted volume"
         }
         126 | 127 => LACKS_PROGRAM,
         137 => {

@@ -75,6 +75,8 @@ struct Reading {
     failures: u32,
     /// It broke off after the last line.
     is_cut: bool,
+    /// It began while logs were followed already: `--tail` leaves none of its lines out.
+    is_new: bool,
 }
 
 impl Reading {
@@ -113,6 +115,8 @@ impl Reading {
 /// Logs that are being followed.
 struct Followed {
     readings: HashMap<Run, Reading>,
+    /// Pods were looked for before.
+    has_looked: bool,
     /// Why no log will open.
     forbidden: Option<anyhow::Error>,
     tasks: JoinSet<()>,
@@ -166,6 +170,7 @@ async fn follow(connection: &Connection, args: &LogsArgs, mut writer: Writer) ->
     let (sender, mut messages) = mpsc::channel(1024);
     let mut followed = Followed {
         readings: HashMap::new(),
+        has_looked: false,
         forbidden: None,
         tasks: JoinSet::new(),
         sender,
@@ -255,14 +260,21 @@ fn look(connection: &Connection, args: &LogsArgs, followed: &mut Followed, found
     while followed.tasks.try_join_next().is_some() {}
     let chosen = pods.iter().filter(|pod| is_chosen(pod, args));
     let runs = chosen.flat_map(|pod| runs(pod, args).map(move |(run, state)| (pod, run, state)));
+    let is_first = !std::mem::replace(&mut followed.has_looked, true);
     for (pod, run, state) in runs {
-        let reading = followed.readings.entry(run.clone()).or_default();
+        let had_begun = is_first && (state.running.is_some() || state.terminated.is_some());
+        let unread = Reading {
+            is_new: !had_begun,
+            ..Reading::default()
+        };
+        let reading = followed.readings.entry(run.clone()).or_insert(unread);
         if !reading.has_more(state) {
             continue;
         }
         reading.is_open = true;
         // A node that does not answer holds up its own pods' logs alone.
-        let (connection, args, sender) = (connection.clone(), args.clone(), followed.sender.clone());
+        let (connection, mut args, sender) = (connection.clone(), args.clone(), followed.sender.clone());
+        args.tail = args.tail.filter(|_| !reading.is_new);
         let (name, shown, after) = (pod.name_any(), shown(pod, &run.container, &args), reading.last);
         let (has_ended, job_has_ended) = (state.terminated.is_some(), phase.is_finished());
         followed.tasks.spawn(async move {

@@ -114,11 +114,11 @@ fn a_checkpoint_that_is_evaluated_later_may_become_the_best() {
     let checkpoints = Checkpoints::open(folder.path().into(), 1, true).unwrap();
     checkpoints.save(state(1, Some(0.2)), write).unwrap();
     checkpoints.save(state(2, None), write).unwrap();
-    checkpoints.judge(2, 0.7).unwrap();
+    checkpoints.judge(2, 0.7, |_| ()).unwrap();
     assert_eq!(checkpoints.latest(|_| ()).unwrap().unwrap().state, state(2, Some(0.7)));
     checkpoints.save(state(3, Some(0.1)), write).unwrap();
     assert_eq!(steps(&checkpoints), [2, 3]);
-    assert!(checkpoints.judge(4, 0.7).is_err(), "there is none");
+    assert!(checkpoints.judge(4, 0.7, |_| ()).is_err(), "there is none");
 }
 
 #[test]
@@ -185,9 +185,9 @@ fn one_whose_samples_are_still_drawn_stays_when_another_is_measured() {
     checkpoints.awaits(Some(1));
     checkpoints.measured(2, 0.1).unwrap();
     assert_eq!(steps(&checkpoints), [1, 2]);
-    checkpoints.judge(1, 0.1).unwrap();
+    checkpoints.judge(1, 0.1, |_| ()).unwrap();
     checkpoints.awaits(None);
-    checkpoints.judge(2, 0.2).unwrap();
+    checkpoints.judge(2, 0.2, |_| ()).unwrap();
     assert_eq!(steps(&checkpoints), [2]);
 }
 
@@ -197,7 +197,7 @@ fn a_damaged_checkpoint_is_not_judged_and_ends_no_run() {
     let checkpoints = Checkpoints::open(folder.path().into(), 1, true).unwrap();
     let damaged = checkpoints.save(state(1, None), write).unwrap();
     fs::write(damaged.join("manifest.json"), b"{").unwrap();
-    checkpoints.judge(1, 0.9).unwrap();
+    checkpoints.judge(1, 0.9, |_| ()).unwrap();
     checkpoints.save(state(2, Some(0.1)), write).unwrap();
     assert_eq!(steps(&checkpoints), [2]);
 }
@@ -400,7 +400,7 @@ fn a_checkpoint_whose_samples_are_still_drawn_stays_until_they_are_scored() {
         checkpoints.save(state(step, None), write).unwrap();
         if let Some(drawer) = step.checked_sub(1).filter(|drawer| checkpoints.has(*drawer)) {
             assert_eq!(steps(&checkpoints).last_chunk(), Some(&[drawer, step]));
-            checkpoints.judge(drawer, quality).unwrap();
+            checkpoints.judge(drawer, quality, |_| ()).unwrap();
         }
     }
     // Step 1 got 0.7 and step 2 0.3, which nobody waits for any longer.
@@ -524,4 +524,56 @@ fn every_file_is_in_one_ranks_share_and_what_others_found_as_it_was_written_is_n
         hash_share(&folder.path().join("elsewhere"), (0, 1), || ()),
         Files::default()
     );
+}
+
+#[test]
+fn one_that_was_passed_over_is_not_let_in_by_what_is_known_of_other_weights_under_its_step() {
+    let folder = tempfile::tempdir().unwrap();
+    let checkpoints = Checkpoints::open(folder.path().into(), 1, true).unwrap();
+    let checkpoints = checkpoints.good_up_to(Some(0.5));
+    for (step, kl) in [(5, 0.1), (7, 0.6)] {
+        checkpoints.save(state(step, None), write).unwrap();
+        checkpoints.measured(step, kl).unwrap();
+    }
+    let goes_on_from = || checkpoints.latest(|_| ()).unwrap().unwrap().state.step;
+    assert_eq!(goes_on_from(), 5);
+    // It has, and saves every fifth step: what it finds out in step 8 is of weights of its own.
+    checkpoints.measured(7, 0.2).unwrap();
+    checkpoints.judge(7, 0.9, |_| ()).unwrap();
+    assert_eq!((steps(&checkpoints), goes_on_from()), (vec![5, 7], 5));
+    checkpoints.save(state(10, Some(0.3)), write).unwrap();
+    assert_eq!(steps(&checkpoints), [5, 10]);
+}
+
+#[test]
+fn what_is_judged_later_says_by_what_and_what_was_judged_stays_so() {
+    let asked = |prompts: u64| {
+        serde_json::json!({"evaluation": {
+            "path": "/held-out.jsonl", "everySteps": 2, "maxPrompts": prompts, "temperature": 0.0, "passScore": 1.0,
+        }})
+    };
+    let of = |step, quality, prompts| State {
+        run_config: asked(prompts),
+        ..state(step, quality)
+    };
+    let by_others = |state: &mut State| state.run_config = asked(20);
+    let folder = tempfile::tempdir().unwrap();
+    let open = |name: &str| Checkpoints::open(folder.path().join(name), 1, true).unwrap();
+
+    let checkpoints = open("later");
+    checkpoints.save(of(1, Some(0.3), 10), write).unwrap();
+    checkpoints.save(of(2, None, 10), write).unwrap();
+    checkpoints.judge(2, 0.9, by_others).unwrap();
+    checkpoints.save(of(3, Some(0.7), 20), write).unwrap();
+    assert_eq!(
+        steps(&checkpoints),
+        [2, 3],
+        "the best of those that were asked the same"
+    );
+
+    let checkpoints = open("before");
+    checkpoints.save(of(1, Some(0.8), 10), write).unwrap();
+    checkpoints.save(of(2, Some(0.3), 10), write).unwrap();
+    checkpoints.judge(2, 0.9, by_others).unwrap();
+    assert_eq!(steps(&checkpoints), [1, 2]);
 }

@@ -386,6 +386,26 @@ fn weights_that_do_not_load_end_the_engine() {
 }
 
 #[test]
+fn who_leaves_a_frozen_engine_gives_up_the_place_and_the_blocks() {
+    let config = EngineConfig {
+        max_requests: 2,
+        ..EngineConfig::default()
+    };
+    let engine = slow_engine(config);
+    let [stays, leaves] = [5, 6].map(|token| engine.submit(request(token, 0..2, 100)).unwrap());
+    until("all four", || engine.stats().running == 4);
+    engine.pause(Pause::Keep).wait(LONG).unwrap();
+    let before = engine.stats().kv_cache_usage;
+    drop(leaves);
+    until("two sequences fewer", || engine.stats().running == 2);
+    assert!(engine.stats().kv_cache_usage < before);
+    let third = engine.submit(request(7, 0..1, 5)).expect("its place is free");
+    engine.resume();
+    assert_alone(&stays.wait(LONG).unwrap(), &request(5, 0..2, 100));
+    assert_alone(&third.wait(LONG).unwrap(), &request(7, 0..1, 5));
+}
+
+#[test]
 fn a_frozen_engine_queues_and_goes_on_where_it_was() {
     let engine = slow_engine(EngineConfig::default());
     let wanted = request(5, 0..2, 100);

@@ -135,6 +135,28 @@ fn a_bias_on_the_output_projection_agrees_with_the_reference_and_the_native_kern
 }
 
 #[test]
+fn logits_of_a_bfloat16_model_are_not_rounded_to_bfloat16() {
+    fn check<const FLASH: bool, const STATIC: bool>() {
+        let shape = DecoderShape {
+            output_bias: true,
+            ..tiny(Kind::BFloat16)
+        };
+        let mut runner: Torch<FLASH, STATIC> = loaded(&shape, 4, 1);
+        let passes = [
+            chunk(&tokens(1, 20), 0, &[0, 1], vec![draw(1, 0)]),
+            chunk(&[7], 20, &[0, 1], vec![draw(1, 1)]),
+        ];
+        for pass in passes {
+            runner.forward(&ForwardBatch { chunks: vec![pass] }).unwrap();
+            let rows = runner.rows();
+            assert!(rows.iter().any(|logit| logit.to_bits() & 0xffff != 0), "{rows:?}");
+        }
+    }
+    check::<false, false>();
+    check::<true, true>();
+}
+
+#[test]
 fn new_weights_lie_where_the_old_did() {
     let shape = tiny(Kind::Float);
     let mut runner: Torch<false, false> = loaded(&shape, 4, 1);

@@ -4,10 +4,12 @@ use super::token::{CLOSE_SET, FUNCTIONS, OPEN_SET, Token};
 
 /// Commands for sizes, fonts and space.
 #[rustfmt::skip]
-const LOOKS: [&str; 37] = [
+const LOOKS: [&str; 38] = [
     "left", "right", "big", "Big", "bigl", "bigr", "Bigl", "Bigr", "bigg", "Bigg", "displaystyle", "textstyle", "limits", "quad",
     "qquad", "mathbf", "mathbb", "mathcal", "mathit", "mathsf", "boldsymbol", "bm", "rm", "bf", "degree", ",", ";", ":", "!", " ", "/",
     "(", ")", "[", "]", "$", "\n",
+    // What is left of one at the end.
+    "",
 ];
 
 /// Commands around words.
@@ -22,6 +24,9 @@ const TEXTS: [&str; 9] = [
     "operatorname",
     "textnormal",
 ];
+
+/// Signs of two characters.
+const PAIRS: [(&str, char); 2] = [("<=", '≤'), (">=", '≥')];
 
 /// What may stand between groups of three digits beside a plain comma.
 const SEPARATORS: [&str; 4] = [r",\!", "{,}", r"\,", r"\ "];
@@ -62,6 +67,9 @@ impl<'a> Lexer<'a> {
         } else if let Some(rest) = self.rest.strip_prefix("**") {
             self.rest = rest;
             self.tokens.push(Token::Symbol('^'));
+        } else if let Some((pair, sign)) = PAIRS.into_iter().find(|(pair, _)| self.rest.starts_with(pair)) {
+            self.take(pair.len());
+            self.tokens.push(Token::Symbol(sign));
         } else {
             self.rest = &self.rest[first.len_utf8()..];
             self.character(first);

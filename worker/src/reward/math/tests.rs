@@ -13,6 +13,14 @@ const SAME: &[(&str, &str)] = &[
     // A tie in a text, as NuminaMath's letters have.
     (r"\mathrm{~B}", "B"),
     (r"\text{~B}", r"\text{(B)}"),
+    // What LaTeX leaves at the end.
+    ("2", r"2\;"),
+    ("2", r"2\,"),
+    ("2", r"2\ "),
+    ("12", r"12\$"),
+    ("12", r"$12\,$."),
+    (r"x \le 2", "x <= 2"),
+    (r"[1,\infty)", "x >= 1"),
     // Units.
     ("1", "1 liter"),
     ("2", "2 kilograms"),

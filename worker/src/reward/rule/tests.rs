@@ -163,6 +163,22 @@ fn numbers_are_read_as_people_write_them() {
         ("12 - 5", 5.0),
         ("Items:\n- 5 apples", 5.0),
         (r"\boxed{- \frac{1}{2}}", -0.5),
+        // Other groups of thousands.
+        ("1,00,000", 100_000.0),
+        ("₹12,34,567.50", 1_234_567.5),
+        ("1'000'000", 1e6),
+        ("5\u{a0}000\u{202f}000", 5e6),
+        // Powers of ten, and exponents that are no numbers.
+        (r"3 \times 10^{8}", 3e8),
+        ("3 × 10⁸", 3e8),
+        ("6.02 x 10^-23", 6.02e-23),
+        (r"-10^{6}", -1e6),
+        (r"3\,\cdot\,10^8", 3e8),
+        ("1,234.5*10**3", 1_234_500.0),
+        ("72 cm^2", 72.0),
+        ("72 cm²", 72.0),
+        (r"90^\circ", 90.0),
+        ("2^3 = 8", 8.0),
         // Parts that are no numbers make no fraction.
         (r"\frac{x}{4}", 4.0),
         (r"\frac{34}{x}", 34.0),
@@ -170,8 +186,55 @@ fn numbers_are_read_as_people_write_them() {
     for (text, value) in cases {
         assert_eq!(last_number(text).map(|number| number.value), Some(value), "{text}");
     }
-    for text in ["", "none", "1/0", r"\frac{1}{0}", "1e999", "-", "$", "½", "٣"] {
+    for text in [
+        "",
+        "none",
+        "1/0",
+        r"\frac{1}{0}",
+        "1e999",
+        "-",
+        "$",
+        "½",
+        "٣",
+        "2^10",
+        "5²",
+        "x^2",
+        "3.10^2",
+        "10^999",
+    ] {
         assert_eq!(last_number(text), None, "{text}");
+    }
+}
+
+#[test]
+fn the_end_of_a_number_is_not_the_number() {
+    for (response, label) in [
+        ("5,00,000", "1,00,000"),
+        ("2e8", r"3 \times 10^{8}"),
+        ("10 cm^2", "72 cm^2"),
+        ("7'000", "1'000"),
+    ] {
+        assert_eq!(score(&numeric(0.0), response, label), 0.0, "{response} {label}");
+    }
+    assert_eq!(score(&numeric(0.0), "3 × 10⁸ m/s", "300,000,000"), 1.0);
+    let refused = |label: &str| {
+        let label = Label::from(label);
+        let checked = Rule::new(&numeric(0.0)).unwrap().check_label(Some(&label));
+        checked.err().map(|error| error.to_string())
+    };
+    for label in ["3,14", "1.234,56", "1 000 000", "1_000", "7 000 kg"] {
+        let refused = refused(label).unwrap();
+        assert!(refused.contains("the last digits alone"), "{refused}");
+    }
+    for label in [
+        "1,234",
+        "in 2024 10/5",
+        "2 1/2",
+        "#### 1,200.50",
+        "12, 345",
+        "1,200/1,000kg",
+    ] {
+        assert_eq!(refused(label), None, "{label}");
     }
 }
 

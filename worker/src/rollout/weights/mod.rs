@@ -28,7 +28,7 @@ use super::service::Service;
 use super::updates::Update;
 use crate::engine::staging::NewWeights;
 use crate::model::digest::Hash;
-use crate::serving::body;
+use crate::serving::body::{self, Object};
 use crate::serving::error::ApiError;
 use crate::serving::query::Query;
 use crate::serving::values::wrong;
@@ -161,7 +161,7 @@ pub async fn update(
         };
         return taken.map(Json);
     }
-    let asked: folder::FolderUpdate = body::json(&service.bodies, request).await?;
+    let Object(asked): Object<folder::FolderUpdate> = body::json(&service.bodies, request).await?;
     let policy = PolicyVersion {
         attempt: query.attempt,
         version: asked.weight_version.number()?,

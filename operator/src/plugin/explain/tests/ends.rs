@@ -50,6 +50,7 @@ fn a_failed_job_says_why_at_which_step_and_what_its_pods_still_show() {
             "31.5, above algorithm.kl.stopAbove",
             "step 12/150",
             "actorLearningRate",
+            "names a claim or a mounted volume",
         ],
     );
     assert_eq!((findings[1].cause, findings[1].blocks), (Cause::Crashed, false));

@@ -85,3 +85,13 @@ fn a_run_that_hangs_is_held_up_however_many_engines_are_ready() {
     hung.job.status.as_mut().unwrap().conditions = serde_json::from_value(stalled).unwrap();
     first_is(&hung, Cause::NoProgress, true);
 }
+
+#[test]
+fn more_engines_than_the_actor_was_told_of_hold_nothing_up_before_its_next_start() {
+    for (cause, engine) in troubles() {
+        let mut raised = without_one(4, engine);
+        let actor = raised.pods.last_mut().unwrap();
+        kube::ResourceExt::annotations_mut(actor).insert("ppojob.dev/min-replicas".into(), "3".into());
+        first_is(&raised, cause, false);
+    }
+}

@@ -4,7 +4,7 @@ use std::future::pending;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use axum::extract::Path;
+use axum::extract::{Path, RawQuery};
 use axum::http::StatusCode;
 use axum::routing::get;
 use axum::{Json, Router};
@@ -91,6 +91,7 @@ fn followed() -> (Followed, mpsc::Receiver<Message>) {
     let (sender, messages) = mpsc::channel(16);
     let followed = Followed {
         readings: HashMap::new(),
+        has_looked: false,
         forbidden: None,
         tasks: JoinSet::new(),
         sender,
@@ -333,4 +334,24 @@ async fn an_api_server_that_never_answers_ends_the_command() {
     let writer = Writer::onto(std::io::sink(), false);
     let ended = timeout(connection.answer * 2, follow(&connection, &args(), writer)).await;
     assert!(ended.unwrap().is_err());
+}
+
+#[tokio::test]
+async fn of_a_container_that_begins_while_logs_are_followed_no_line_is_left_out() {
+    let query =
+        |RawQuery(query): RawQuery| async move { format!("2026-01-01T00:00:01Z {}\n", query.unwrap_or_default()) };
+    let connection = Connection::served(Router::new().route(LOG, get(query))).await;
+    let (mut followed, mut messages) = followed();
+    let args = LogsArgs {
+        tail: Some(0),
+        ..args()
+    };
+    for (index, is_cut) in [(2, true), (3, false)] {
+        let pods = vec![typed(pod("rollout", index, json!({"running": {}})))];
+        let found = look(&connection, &args, &mut followed, Some((Phase::Running, pods)));
+        assert_eq!(found, Look::Reads);
+        let (_, line) = followed.note(soon(messages.recv()).await.unwrap()).unwrap();
+        assert_eq!(line.text.contains("tailLines=0"), is_cut, "{}", line.text);
+        assert!(followed.note(soon(messages.recv()).await.unwrap()).is_none());
+    }
 }

@@ -5,6 +5,7 @@ use tch::{Kind, Tensor};
 
 use super::{Layout, Parts, Projected, Steps, Stream};
 use crate::engine::torch_runner::kernel::Heads;
+use crate::native::training::wide_linear;
 
 /// Libtorch's operators.
 #[derive(Debug)]
@@ -73,7 +74,8 @@ impl Steps for Operators {
             // Sums are float32 until they are stored: bfloat16 would move a logit of 20 by up to 0.06. Only CUDA has the operator.
             let _ = rows.f_mm_dtype_out(logits, &head.f_tr()?, Kind::Float)?;
         } else {
-            logits.shallow_clone().f_copy_(&self.product(rows, head, None)?)?;
+            // Libtorch's own product on a CPU would round them.
+            logits.shallow_clone().f_copy_(&wide_linear(rows, head, None)?)?;
         }
         Ok(())
     }
