@@ -168,6 +168,9 @@ pub struct UnknownFlag {
 
 fn unknown(framework: &str, flags: &[UnknownFlag]) -> String {
     let one = |UnknownFlag { flag, nearest }: &UnknownFlag| match nearest {
+        Some(nearest) if nearest == flag => format!(
+            "{flag} is a setting of {framework}'s that this command does not have: leave it out; docs/migration.md lists those that it has"
+        ),
         Some(nearest) => format!("{flag} is no setting of {framework}; the nearest is {nearest}"),
         None => format!("{flag} is no setting of {framework}; docs/migration.md lists those that are known"),
     };

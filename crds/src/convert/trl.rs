@@ -10,6 +10,8 @@ pub mod programs;
 mod rewards;
 pub mod table;
 
+use serde_json::{Map, Value};
+
 use self::online::{finish_grpo, finish_rloo};
 use self::processes::{nodes, processes, unknown_processes};
 use self::programs::{Trainer, trainer_in};
@@ -19,7 +21,7 @@ use super::adapter::{AdapterFlags, adapter, whole_critic};
 use super::dialect::{Dialect, Syntax};
 use super::draft::{Draft, WrongValue};
 use super::known;
-use super::row::{NO_DROPOUT, Row};
+use super::row::{self, NO_DROPOUT, Row};
 use super::schedule;
 use super::shell::Word;
 use super::source::{data_set, download};
@@ -142,9 +144,34 @@ fn common(draft: &mut Draft, updates_per_step: u64) -> Result<(), WrongValue> {
     }
     checkpoints(draft, updates_per_step)?;
     precision(draft)?;
-    // What `cosine_with_min_lr` ends at is in lr_scheduler_kwargs, which are not read.
-    schedule::set(draft, "lr_scheduler_type", None);
+    let least = least(draft)?;
+    schedule::set(draft, "lr_scheduler_type", least);
     Ok(())
+}
+
+/// What `cosine_with_min_lr` ends at, as a share of the learning rate (`get_cosine_with_min_lr_schedule_with_warmup` in transformers'
+/// optimization.py).
+fn least(draft: &mut Draft) -> Result<Option<f64>, WrongValue> {
+    let name = "lr_scheduler_kwargs";
+    let given = draft
+        .text(name)
+        .filter(|text| !row::is_null(std::slice::from_ref(text)) && text != "{}");
+    let Some(text) = given else { return Ok(None) };
+    let given: Map<String, Value> = serde_json::from_str(&text).unwrap_or_default();
+    let number = |key: &str| given.get(key).and_then(Value::as_f64);
+    // RLOO's and GRPO's default, which is ours too.
+    let rate = draft.number("learning_rate")?.unwrap_or(1e-6);
+    let of_rate = number("min_lr").filter(|_| rate > 0.0).map(|least| least / rate);
+    let least = number("min_lr_rate").or(of_rate);
+    let has_end = draft.text("lr_scheduler_type").as_deref() == Some("cosine_with_min_lr");
+    let is_all = given
+        .keys()
+        .all(|key| ["min_lr_rate", "min_lr"].contains(&key.as_str()));
+    if least.is_none() || !has_end || !is_all {
+        let why = "only min_lr_rate and min_lr of cosine_with_min_lr are read: give optimizer.schedule and optimizer.minLearningRateRatio";
+        draft.leave(name, why);
+    }
+    Ok(least)
 }
 
 /// A data set of the hub, with the columns that TRL's scripts read of it.

@@ -40,7 +40,8 @@ pub(super) fn set(draft: &mut Draft) -> Result<(), WrongValue> {
         draft.leave(GATING, &why);
         return Ok(());
     }
-    let (low, high, source) = bounds(draft, level.is_some())?;
+    let (low, high, source) = bounds(draft)?;
+    older_default(draft);
     let (level, outside) = scheme(draft, level.as_deref())?;
     let correction = RolloutCorrection {
         level,
@@ -66,10 +67,22 @@ fn scheme(draft: &Draft, level: Option<&str>) -> Result<(CorrectionLevel, Outsid
     })
 }
 
-/// The lower and the upper bound, and where they are from. Since there are levels, one number is the upper one.
-fn bounds(draft: &Draft, has_level: bool) -> Result<(f64, f64, String), WrongValue> {
+/// Its default while the flags had these names, which do not tell the version (train_ppo_ray.py of 0.8.9 to 0.9.1).
+fn older_default(draft: &mut Draft) {
+    let newer = ["use_icepop", "vllm_is_correction_type"];
+    let is_old = draft.has_name(|name| name == "enable_vllm_is_correction");
+    let is_new = draft.has_name(|name| newer.contains(&name));
+    if is_old && !is_new && !draft.is_given(THRESHOLD) {
+        let why = "its default is 2, an upper bound alone, up to OpenRLHF 0.9.0, and 0.5 5.0 since 0.9.1, which is taken; with an older version \
+                   give algorithm.truncatedImportanceSampling: 2 in place of algorithm.rolloutCorrection";
+        draft.leave("vllm_is_truncated_threshold", why);
+    }
+}
+
+/// The lower and the upper bound, and where they are from. One number is the upper one: up to 0.9.0, and since there are levels.
+fn bounds(draft: &Draft) -> Result<(f64, f64, String), WrongValue> {
     let (mut values, flag) = draft.values(THRESHOLD).unwrap_or_default();
-    if has_level && values.len() == 1 {
+    if values.len() == 1 {
         values.insert(0, "0".into());
     }
     let wrong = |message| WrongValue {

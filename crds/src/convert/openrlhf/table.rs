@@ -199,7 +199,8 @@ pub const ROWS: &[Row] = &[
     computed(
         &["algo.advantage.is_correction_threshold", "vllm_is_truncated_threshold"],
         &["algorithm.rolloutCorrection.low", "algorithm.rolloutCorrection.high"],
-        "with a level one number is the upper one; without a lower one truncated ratios are algorithm.truncatedImportanceSampling",
+        "one number is the upper one, as up to 0.9.0 and with a level; without a lower one truncated ratios are \
+         algorithm.truncatedImportanceSampling",
     ).or("0.5 5.0"),
     computed(
         &["algo.advantage.is_correction_level"],

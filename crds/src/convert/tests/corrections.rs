@@ -48,9 +48,19 @@ fn openrlhfs_types_and_levels_are_taken() {
     }
     let gated = of("@_level seq @_gating binary_kl @_threshold 3e-3");
     assert_eq!(gated, (Some(2.0), None, 1));
-    let one = "--pretrain a/b --enable_vllm_is_correction --vllm_is_truncated_threshold 2";
-    let error = convert(Framework::Openrlhf, one, &nothing).unwrap_err().to_string();
-    assert!(error.contains("wants 2 numbers, has 1"), "{error}");
+    // Up to 0.9.0 there is an upper bound alone, 2 by default.
+    let old = |flags: &str| {
+        let conversion = converted(
+            Framework::Openrlhf,
+            &format!("--pretrain a/b --enable_vllm_is_correction {flags}"),
+        );
+        let mut notes = conversion.notes.iter();
+        let is_said = notes.any(|note| note.subject == "vllm_is_truncated_threshold");
+        (conversion.job.spec.algorithm.truncated_importance_sampling, is_said)
+    };
+    assert_eq!(old("--vllm_is_truncated_threshold 2"), (Some(2.0), false));
+    assert_eq!(old(""), (None, true));
+    assert_eq!(old("--use_icepop"), (None, false));
 }
 
 #[test]

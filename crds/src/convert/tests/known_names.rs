@@ -90,3 +90,17 @@ fn what_a_framework_has_is_taken_by_every_name_that_it_ever_had() {
                  actor_rollout_ref.actor.megatron.override_transformer_config.x=1 critic.model.fsdp_config.grad_offload=True";
     converted(Framework::Verl, flags);
 }
+
+#[test]
+fn a_flag_of_another_trainer_of_trl_is_not_answered_with_itself() {
+    for (program, flag) in [
+        ("trl grpo", "kl_coef"),
+        ("trl rloo", "scale_rewards"),
+        ("ppo.py", "num_generations"),
+    ] {
+        let words = format!("{program} --model_name_or_path /m --dataset_name /d.jsonl --{flag} 1");
+        let error = refused(Framework::Trl, &words);
+        let said = format!("{flag} is a setting of TRL's that this command does not have");
+        assert!(error.contains(&said), "{error}");
+    }
+}

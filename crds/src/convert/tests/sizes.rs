@@ -49,3 +49,16 @@ fn what_minus_one_switches_off_stays_off() {
     );
     assert_eq!((trl.generation.top_k, trl.steps), (0, None));
 }
+
+#[test]
+fn generation_batches_that_are_parts_of_an_update_of_trls_are_one_step() {
+    let of = |flags: &str| {
+        let trl = "accelerate launch --num_processes 4 grpo.py --model_name_or_path a/b --dataset_name /d.jsonl --num_generations 8 \
+                   --per_device_train_batch_size 8 --gradient_accumulation_steps 4";
+        let spec = converted(Framework::Trl, &format!("{trl} {flags}")).job.spec;
+        (spec.batch.rollout_batch_size, spec.batch.train_batch_size, spec.steps)
+    };
+    assert_eq!(of("--steps_per_generation 1 --max_steps 10"), (16, Some(128), Some(10)));
+    assert_eq!(of("--generation_batch_size 64"), (16, Some(128), None));
+    assert_eq!(of("--steps_per_generation 8 --max_steps 10"), (32, Some(128), Some(5)));
+}

@@ -1,6 +1,7 @@
 //! Schedules, and what is counted in steps there and in updates here.
 
 use super::*;
+use crate::spec::Schedule;
 
 #[test]
 fn a_schedule_without_its_end_is_not_translated() {
@@ -139,4 +140,21 @@ fn verls_ways_to_begin_that_are_not_here_are_not_passed_over() {
         [said("trainer.resume_mode=auto"), said("trainer.val_before_train=True")],
         [None, None]
     );
+}
+
+#[test]
+fn the_end_of_trls_cosine_is_read_from_its_kwargs() {
+    let of = |kwargs: &str| {
+        let trl = "trl grpo --model_name_or_path /m --dataset_name /d.jsonl --learning_rate 2e-6 --lr_scheduler_type cosine_with_min_lr";
+        let conversion = converted(Framework::Trl, &format!("{trl} --lr_scheduler_kwargs '{kwargs}'"));
+        let optimizer = &conversion.job.spec.optimizer;
+        let is_said = conversion
+            .notes
+            .iter()
+            .any(|note| note.subject.starts_with("lr_scheduler"));
+        (optimizer.schedule, optimizer.min_learning_rate_ratio, is_said)
+    };
+    assert_eq!(of(r#"{"min_lr_rate": 0.25}"#), (Schedule::Cosine, 0.25, false));
+    assert_eq!(of(r#"{"min_lr": 1e-6}"#), (Schedule::Cosine, 0.5, false));
+    assert_eq!(of(r#"{"num_cycles": 2}"#), (Schedule::Constant, 0.1, true));
 }

@@ -97,6 +97,17 @@ fn online(draft: &mut Draft) -> Result<(), WrongValue> {
         });
     }
     let update = unit.saturating_mul(accumulation).max(1);
+    let iterations = draft.count("num_iterations")?.unwrap_or(1).max(1);
+    // Several generation batches in an update are one step: no weight changes between them.
+    let is_part = iterations == 1 && samples < update && samples > 0 && update.is_multiple_of(samples);
+    let samples = if is_part { update } else { samples };
+    if is_part {
+        draft.leave(
+            "steps_per_generation",
+            "an update takes several generation batches in TRL, which are one step here; what TRL takes a mean or deviation of over a generation \
+             batch is over the whole step",
+        );
+    }
     draft.set(
         "batch.rolloutBatchSize",
         samples / group,
@@ -113,7 +124,6 @@ fn online(draft: &mut Draft) -> Result<(), WrongValue> {
         &draft.source("per_device_train_batch_size"),
     );
     warm_up(draft, 1)?;
-    let iterations = draft.count("num_iterations")?.unwrap_or(1).max(1);
     let updates_per_step = (samples / update).max(1).saturating_mul(iterations);
     let updates = draft.count_or_off("max_steps")?;
     if let Some(updates) = updates.filter(|updates| *updates > 0) {

@@ -93,7 +93,11 @@ pub const COMMON: &[Row] = &[
     field(&["adam_epsilon"], &["optimizer.epsilon"], Number),
     field(&["weight_decay"], &["optimizer.weightDecay"], Number),
     computed(&["lr_scheduler_type"], &["optimizer.schedule", "optimizer.minLearningRateRatio"], "").or("linear"),
-    nowhere(&["lr_scheduler_kwargs"], "give optimizer.minLearningRateRatio"),
+    computed(
+        &["lr_scheduler_kwargs"],
+        &["optimizer.minLearningRateRatio"],
+        "`min_lr_rate`, or `min_lr` / learning_rate, of cosine_with_min_lr",
+    ),
     computed(&["warmup_ratio"], &["optimizer.warmupRatio"], "counts without warmup_steps"),
     computed(&["num_train_epochs"], &["episodes"], "a part of an epoch becomes a whole one").or("3"),
     field(&["seed"], &["seed"], Count),
