@@ -1,6 +1,7 @@
 //! The texts behind `<<EOF`. One that `read` takes, or that `$(cat <<EOF ...)` writes, is a variable's value; the others are no commands.
 
 use super::command::is_name;
+use super::rest::Rest;
 use super::{Lexer, Unreadable, Word, blocks};
 
 /// A text that begins on the next line.
@@ -85,7 +86,7 @@ impl Lexer<'_> {
     /// A text with its variables in it, in which quotes are letters.
     pub(super) fn expanded(&self, text: &str, falls_apart: bool) -> Result<Vec<Word>, Unreadable> {
         let mut lexer = Lexer {
-            rest: text.chars().peekable(),
+            rest: Rest::new(text),
             variables: self.variables.clone(),
             depth: self.depth + 1,
             brought: self.brought,

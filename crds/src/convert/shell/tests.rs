@@ -284,3 +284,24 @@ fn a_word_that_is_not_known_is_kept_before_a_redirection() {
     assert_eq!(read[0].len(), 2);
     assert_eq!(words("run 2>log"), [["run"]]);
 }
+
+#[test]
+fn a_backslash_at_a_lines_end_joins_what_stands_on_both_sides() {
+    assert_eq!(words("run --lr 1\\\ne-6 a\\\n b"), [["run", "--lr", "1e-6", "a", "b"]]);
+}
+
+#[test]
+fn a_parenthesis_in_quotes_does_not_end_a_command_in_a_word() {
+    let read = commands("run --x $(echo \"a)b\") --y 1", &|_| None).unwrap();
+    assert_eq!(read.len(), 1);
+    assert_eq!(read[0].len(), 5, "{read:?}");
+}
+
+#[test]
+fn a_value_that_a_loop_makes_of_itself_is_not_known() {
+    for line in ["N=\"${N}0\"", "N=0$N", "N=(${N[@]} 0)"] {
+        let read = commands(&format!("N=1\nfor A in 1 2; do {line}; done\nrun x$N"), &|_| None).unwrap();
+        assert_eq!(read[0][1].unknown.as_deref(), Some("$N"), "{line}");
+    }
+    assert_eq!(words("for A in 1 2; do N=${N:-4}; done\nrun $N"), [["run", "4"]]);
+}
