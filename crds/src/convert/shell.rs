@@ -56,7 +56,19 @@ pub enum Unreadable {
 
 /// The words of every command of `script` that may be run; commands that only set variables are carried out, not returned.
 pub fn commands(script: &str, environment: Environment<'_>) -> Result<Vec<Vec<Word>>, Unreadable> {
+    commands_with(script, &[], environment)
+}
+
+/// As [`commands`], with arguments that the script is given.
+pub fn commands_with(
+    script: &str,
+    arguments: &[Word],
+    environment: Environment<'_>,
+) -> Result<Vec<Vec<Word>>, Unreadable> {
     let mut lexer = Lexer::new(script, environment);
+    if !arguments.is_empty() {
+        lexer.set_arguments(arguments);
+    }
     lexer.read()?;
     Ok(lexer.commands)
 }

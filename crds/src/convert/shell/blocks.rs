@@ -319,10 +319,12 @@ impl<'a> Lexer<'a> {
         taken
     }
 
-    /// The script ends here, where the present branch is taken.
+    /// The script ends here, where the present branch is taken. An end that nothing decides is passed by, as nobody converts a script for it:
+    /// it is there for arguments that are not.
     pub(super) fn leave(&mut self) {
+        let is_certain = self.is_taken() == Some(true);
         if let Some(block) = self.blocks.last_mut() {
-            block.leaves = true;
+            block.leaves |= !is_certain || ![Kind::Group, Kind::Call].contains(&block.kind);
         }
     }
 
@@ -394,6 +396,8 @@ impl<'a> Lexer<'a> {
         }
         if block.taken != Some(true) {
             block.ends.push(self.variables.clone());
+        } else if block.ends.is_empty() && block.kind != Kind::Call {
+            self.leave();
         }
         if !block.ends.is_empty() {
             self.variables = self.joined(&block.ends, block.why.as_deref());

@@ -187,8 +187,8 @@ impl<'a> Lexer<'a> {
             self.leave();
         }
         Ok(match frame.returns {
+            _ if frame.may_return => None,
             Some(truth) => truth,
-            None if frame.may_return => None,
             None => last,
         })
     }

@@ -305,3 +305,25 @@ fn a_value_that_a_loop_makes_of_itself_is_not_known() {
     }
     assert_eq!(words("for A in 1 2; do N=${N:-4}; done\nrun $N"), [["run", "4"]]);
 }
+
+#[test]
+fn a_text_that_a_shell_takes_is_a_script() {
+    for how in ["sbatch", "bash -s --", "ssh host", "srun -N 1 bash", "/bin/bash"] {
+        let script = format!("N=2\n{how} <<EOF\n#!/bin/bash\n#SBATCH -N 2\nrun $N \\$M '$N' \\\n $(x)\nEOF\necho a");
+        let read = commands(&script, &|_| None).unwrap();
+        let run = read.iter().find(|words| words[0].text == "run").unwrap();
+        let texts: Vec<&str> = run.iter().map(|word| word.text.as_str()).collect();
+        assert_eq!(texts, ["run", "2", "", "2", ""], "{how}");
+        assert_eq!(run[2].unknown.as_deref(), Some("$M"));
+    }
+    assert_eq!(words("sbatch <<'EOF'\nN=3; run $N\nEOF")[1], ["run", "3"]);
+    assert_eq!(words("false && sbatch <<EOF\nrun\nEOF"), [["false"]]);
+    assert_eq!(words("f(){\nbash <<EOF\nrun $1\nEOF\n}\nf 8")[1], ["run", "8"]);
+    let written = "cat > run.sh <<EOF\nrun a\nEOF\nsbatch run.sh";
+    assert_eq!(words(written).len(), 2);
+    assert_eq!(all_commands(written, &|_| None).unwrap().len(), 3);
+    assert!(all_commands("cat > x <<EOF\nit's\nEOF", &|_| None).is_ok());
+    assert!(commands("bash <<EOF\nit's\nEOF", &|_| None).is_err());
+    let itself = "bash <<A\n".repeat(2000);
+    assert!(commands(&itself, &|_| None).is_ok());
+}

@@ -152,6 +152,8 @@ fn a_function_ends_where_it_returns_and_succeeds_as_it_says() {
     );
     let by_chance = "f(){ nvidia-smi && return 0; return 1; }\nN=1\nf && N=2\nrun n=$N";
     assert_eq!(runs(by_chance), ["n=<$N>"]);
+    let checked = "f(){ [ $# -gt 0 ] || exit 1; if [ $# = 0 ]; then N=2; exit 1; fi; N=4; }";
+    assert_eq!(runs(&format!("N=1\n{checked}\nf \"$@\"\nrun $N")), ["4"]);
     let exits = "usage(){ echo; exit 1; }\ncase $D in\n a) N=1 ;;\n *) usage ;;\nesac";
     assert_eq!(runs(&format!("D=a\n{exits}\nrun $N")), ["1"]);
     assert_eq!(
