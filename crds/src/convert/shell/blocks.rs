@@ -331,6 +331,10 @@ impl<'a> Lexer<'a> {
     /// A function may end here, with its variables as they are.
     pub(super) fn return_here(&mut self, with: Option<&Word>) {
         let runs = and(self.is_taken_here(), self.list.runs());
+        // There it ends the subshell alone.
+        if self.blocks_here().iter().any(|block| block.kind == Kind::Subshell) {
+            return;
+        }
         let variables = self.variables.clone();
         let block = self.blocks.iter_mut().rfind(|block| block.kind == Kind::Call);
         let (Some(block), Some(frame)) = (block, self.frames.last_mut()) else {

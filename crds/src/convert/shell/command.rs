@@ -111,7 +111,10 @@ impl Lexer<'_> {
             return Ok(());
         }
         let is_set = |name: &str| self.variables.contains_key(name);
-        let truth = condition::of_command(&words, &is_set);
+        let truth = match words[0].text.as_str() {
+            "shift" => self.can_shift(words.get(1)),
+            _ => condition::of_command(&words, &is_set),
+        };
         self.change(&words);
         if words[0].text == "return" && self.list.runs() != Some(false) {
             self.return_here(words.get(1));

@@ -81,7 +81,8 @@ impl Lexer<'_> {
         };
         self.hands_own_on |= has_own;
         if words.is_empty() {
-            self.no_words = true;
+            // `"$*"` is one word, if an empty one.
+            self.no_words |= sign == '@' || has_own;
             return Ok(());
         }
         let words = match sign {
@@ -102,6 +103,14 @@ impl Lexer<'_> {
     pub(super) fn set_arguments(&mut self, words: &[Word]) {
         let words = self.as_arguments(words);
         self.set(ARGUMENTS, words);
+    }
+
+    /// Whether there are as many arguments as a `shift` takes away. The script's own are as many as it wants.
+    pub(super) fn can_shift(&self, by: Option<&Word>) -> Truth {
+        let by = by.map_or(Some(1), |by| by.text.parse().ok().filter(|_| by.unknown.is_none()))?;
+        let (words, has_own) = self.arguments();
+        let certain = has_own || !words.iter().any(is_uncertain);
+        certain.then_some(has_own || by <= words.len())
     }
 
     /// `shift`, `shift 2`. How often a loop does it is not known.

@@ -150,6 +150,8 @@ fn a_function_ends_where_it_returns_and_succeeds_as_it_says() {
         runs("is_a(){ [ \"$1\" = a ] && return 0; return 1; }\n! is_a b && run 1"),
         ["1"]
     );
+    assert_eq!(runs("f(){ ( N=2; return 1 ); N=3; }\nN=1\nf\nrun $N"), ["3"]);
+    assert_eq!(runs("set -- a\nshift 2 || N=2\nrun $N \"$1\""), ["2 a"]);
     let by_chance = "f(){ nvidia-smi && return 0; return 1; }\nN=1\nf && N=2\nrun n=$N";
     assert_eq!(runs(by_chance), ["n=<$N>"]);
     let checked = "f(){ [ $# -gt 0 ] || exit 1; if [ $# = 0 ]; then N=2; exit 1; fi; N=4; }";
