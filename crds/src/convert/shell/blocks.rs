@@ -1,10 +1,13 @@
 //! `if`, `case`, loops and groups. Every branch begins with the variables as they were before the block. After the block a variable
 //! has the value of the branch taken; if that cannot be told and the branches differ, it is unknown.
 
+mod call;
+mod case;
+
 use std::collections::BTreeSet;
 
 use super::command::End;
-use super::condition::{self, Truth, and, not, or};
+use super::condition::{Truth, and, not, or};
 use super::function::Head;
 use super::positional::{self, ARGUMENTS};
 use super::{Lexer, List, Unreadable, Variables, Word};
@@ -163,20 +166,8 @@ impl<'a> Lexer<'a> {
         Ok(())
     }
 
-    /// The body of a function that is called.
-    pub(super) fn begin_call(&mut self, truth: Truth, why: Option<String>) {
-        self.open(Kind::Call);
-        self.begin(truth, why);
-    }
-
     fn innermost(&self) -> Option<Kind> {
         self.blocks.last().map(|block| block.kind)
-    }
-
-    /// The patterns that are being read.
-    fn patterns(&mut self) -> Option<&mut Vec<Word>> {
-        let block = self.blocks.last_mut().filter(|block| block.in_patterns)?;
-        block.case.as_mut().map(|(_, patterns)| patterns)
     }
 
     fn open(&mut self, kind: Kind) {
@@ -196,78 +187,6 @@ impl<'a> Lexer<'a> {
             through: None,
             head: None,
         });
-    }
-
-    /// `WORD in PATTERN`, behind `case`.
-    fn look_at(&mut self, words: &[Word]) {
-        let at = words.iter().position(|word| word.text == "in").unwrap_or(words.len());
-        let subject = words[..at].first().cloned().unwrap_or_default();
-        let patterns = words.iter().skip(at + 1).cloned().collect();
-        if let Some(block) = self.blocks.last_mut() {
-            block.case = Some((subject, patterns));
-            block.in_patterns = true;
-        }
-    }
-
-    /// The `)` behind the patterns of a branch, or of a subshell.
-    pub(super) fn begin_case(&mut self) {
-        let Some(patterns) = self.patterns().map(std::mem::take) else {
-            if self.innermost() == Some(Kind::Subshell) {
-                self.close_innermost();
-            }
-            return;
-        };
-        let Some(block) = self.blocks.last_mut() else { return };
-        block.in_patterns = false;
-        let through = block.through.take();
-        let subject = block
-            .case
-            .as_ref()
-            .map(|(subject, _)| subject.clone())
-            .unwrap_or_default();
-        let is_set = |name: &str| self.variables.contains_key(name);
-        let matches = |pattern: &Word| match pattern.text.as_str() {
-            "*" => Some(true),
-            _ => condition::known(&subject, &is_set)
-                .zip(condition::known(pattern, &is_set))
-                .and_then(|(text, pattern)| condition::matches(pattern, text)),
-        };
-        let truth = patterns.iter().map(matches).reduce(or).unwrap_or(Some(false));
-        let why = condition::wanted(&[subject]);
-        self.begin(truth, why);
-        if let Some((taken, variables)) = through {
-            self.go_through(taken, variables);
-        }
-    }
-
-    /// The `;;`, `;&` or `;;&` behind a branch.
-    pub(super) fn end_case(&mut self, end: End) {
-        let variables = (end != End::Branch).then(|| self.variables.clone());
-        let Some(block) = self.blocks.last_mut().filter(|block| block.kind == Kind::Case) else {
-            return;
-        };
-        let taken = if block.leaves { Some(false) } else { block.present };
-        // What it leaves is what the next begins with; whether its patterns fit, too, is not worked out.
-        block.leaves |= end == End::Through;
-        let taken = if end == End::Onward { and(taken, None) } else { taken };
-        block.through = variables.map(|variables| (taken, variables));
-        self.end_branch();
-        if let Some(block) = self.blocks.last_mut() {
-            block.in_patterns = true;
-        }
-    }
-
-    /// The branch before, if it was taken, goes on in the one that begins.
-    fn go_through(&mut self, taken: Truth, variables: Variables) {
-        let joined = match taken {
-            Some(true) => variables,
-            Some(false) => return,
-            None => self.joined(&[self.variables.clone(), variables], None),
-        };
-        self.variables = joined;
-        if let Some(block) = self.blocks.last_mut() {
-            block.present = or(block.present, taken);
-        }
     }
 
     /// `then`, `do`.
@@ -317,62 +236,6 @@ impl<'a> Lexer<'a> {
             taken = and(taken, block.present);
         }
         taken
-    }
-
-    /// The script ends here, where the present branch is taken. An end that nothing decides is passed by, as nobody converts a script for it:
-    /// it is there for arguments that are not.
-    pub(super) fn leave(&mut self) {
-        let is_certain = self.is_taken() == Some(true);
-        if let Some(block) = self.blocks.last_mut() {
-            block.leaves |= !is_certain || ![Kind::Group, Kind::Call].contains(&block.kind);
-        }
-    }
-
-    /// A function may end here, with its variables as they are.
-    pub(super) fn return_here(&mut self, with: Option<&Word>) {
-        let runs = and(self.is_taken_here(), self.list.runs());
-        // There it ends the subshell alone.
-        if self.blocks_here().iter().any(|block| block.kind == Kind::Subshell) {
-            return;
-        }
-        let variables = self.variables.clone();
-        let block = self.blocks.iter_mut().rfind(|block| block.kind == Kind::Call);
-        let (Some(block), Some(frame)) = (block, self.frames.last_mut()) else {
-            return;
-        };
-        match runs {
-            Some(false) => return,
-            // Nothing behind it is done.
-            Some(true) => {
-                block.present = Some(false);
-                let status = with.filter(|word| word.unknown.is_none());
-                frame.returns = Some(
-                    status
-                        .and_then(|word| word.text.parse().ok())
-                        .map(|status: u8| status == 0),
-                );
-            }
-            None => frame.may_return = true,
-        }
-        block.ends.push(variables);
-    }
-
-    /// The blocks of the function that is being carried out, or of the script outside of any.
-    fn blocks_here(&self) -> &[Block<'a>] {
-        let from = self.blocks.iter().rposition(|block| block.kind == Kind::Call);
-        &self.blocks[from.unwrap_or(0)..]
-    }
-
-    /// Whether what is read is done once its function is called.
-    fn is_taken_here(&self) -> Truth {
-        let calls = |block: &&Block| block.kind == Kind::Call && block.present != Some(false);
-        let inside = self.blocks_here().iter().filter(|block| block.inside && !calls(block));
-        inside.map(|block| block.present).fold(Some(true), and)
-    }
-
-    /// Whether the function that is being carried out may do several times what is read.
-    pub(super) fn repeats_here(&self) -> bool {
-        self.blocks_here().iter().any(Block::repeats)
     }
 
     fn close(&mut self, last_word: &str) {

@@ -16,7 +16,7 @@ impl Lexer<'_> {
         if self.rest.peek() != Some('(') || !self.command.iter().chain(&self.word).all(begins) {
             return false;
         }
-        let before = self.rest.clone();
+        let before = self.rest;
         self.rest.next();
         match self.enclosed('(', ')', "((...))") {
             Ok(sum) if self.rest.next_if_eq(&')').is_some() => {
