@@ -30,11 +30,21 @@ pub fn opened(
                 let flag = format!("{} ...", before[at.saturating_sub(2)..].join(" "));
                 return Err(ConvertError::NotKnown(vec![NotKnown { what, flag }]));
             }
-            opened.extend(shell::commands(&words[at].text, environment)?);
+            opened.extend(shell::commands_with(
+                &words[at].text,
+                arguments(&words, at),
+                environment,
+            )?);
         }
         commands = opened;
     }
     Ok(commands)
+}
+
+/// What stands behind a script that a shell is given with `-c`: its name, then its arguments.
+fn arguments(words: &[Word], at: usize) -> &[Word] {
+    let is_given = !words[0].text.ends_with("ssh") && words[at - 1].text.ends_with('c');
+    words.get(at + 2..).filter(|_| is_given).unwrap_or_default()
 }
 
 /// Which word of a command is a script that starts the framework.

@@ -1,5 +1,5 @@
 //! Words of the commands in a pasted shell script: quotes, continued lines, comments, variables and arrays that the script
-//! itself sets (POSIX shell, section 2.2 to 2.6; arrays as in bash), and what they are behind conditions. Nothing is run.
+//! itself sets (POSIX shell, section 2.2 to 2.6; arrays as in bash), and what they are behind conditions and in functions. Nothing is run.
 //!
 //! Branches are followed because real scripts have them: of the 130 example training scripts in verl's repository 83 branch (24 by
 //! `case`), 107 build arrays and 49 use `$((...))`; of OpenRLHF's 8 one branches (counted in November 2026).
@@ -9,18 +9,22 @@ mod changes;
 mod command;
 mod condition;
 mod document;
+mod enclosed;
 mod expansion;
+mod function;
+mod integer;
 mod operation;
+mod positional;
+mod rest;
 mod word;
 
-use std::collections::HashMap;
-use std::iter::Peekable;
-use std::ops::Range;
-use std::str::Chars;
+use std::collections::{HashMap, HashSet};
 
 use blocks::Block;
 use command::{End, List, is_name};
 use document::Document;
+use function::{Frame, Function, Head};
+use rest::Rest;
 pub use word::Word;
 
 /// Value of a variable that the script does not set.
@@ -42,20 +46,40 @@ pub enum Unreadable {
         most = LONGEST
     )]
     TooLong(String),
+    /// A function that calls itself without an end.
+    #[error(
+        "`{0}` calls itself without an end that can be seen here, or functions call each other too often: write out the command that trains, \
+         with the values that it has there"
+    )]
+    Calls(String),
 }
 
 /// The words of every command of `script` that may be run; commands that only set variables are carried out, not returned.
 pub fn commands(script: &str, environment: Environment<'_>) -> Result<Vec<Vec<Word>>, Unreadable> {
+    commands_with(script, &[], environment)
+}
+
+/// As [`commands`], with arguments that the script is given.
+pub fn commands_with(
+    script: &str,
+    arguments: &[Word],
+    environment: Environment<'_>,
+) -> Result<Vec<Vec<Word>>, Unreadable> {
     let mut lexer = Lexer::new(script, environment);
+    if !arguments.is_empty() {
+        lexer.set_arguments(arguments);
+    }
     lexer.read()?;
     Ok(lexer.commands)
 }
 
-/// As [`commands`], with those of branches that are not taken: a script without arguments does not take what they would choose.
+/// As [`commands`], with those of branches that are not taken, and of functions that nothing calls: a script without arguments does not take
+/// what they would choose.
 pub fn all_commands(script: &str, environment: Environment<'_>) -> Result<Vec<Vec<Word>>, Unreadable> {
     let mut lexer = Lexer::new(script, environment);
     lexer.keeps_all = true;
     lexer.read()?;
+    lexer.read_uncalled()?;
     Ok(lexer.commands)
 }
 
@@ -68,15 +92,22 @@ pub fn quote(word: &str) -> String {
 type Variables = HashMap<String, Vec<Word>>;
 
 struct Lexer<'a> {
-    rest: Peekable<Chars<'a>>,
+    rest: Rest<'a>,
     environment: Environment<'a>,
     variables: Variables,
     /// The blocks that are open, the innermost last.
-    blocks: Vec<Block>,
+    blocks: Vec<Block<'a>>,
     /// The function whose body comes.
-    defined: Option<String>,
-    /// Which of the commands are of a function's body.
-    functions: HashMap<String, Range<usize>>,
+    head: Option<Head<'a>>,
+    functions: HashMap<String, Function<'a>>,
+    /// Their names, in the order in which they are defined.
+    defined: Vec<String>,
+    /// The functions that are being carried out, the innermost last.
+    frames: Vec<Frame>,
+    /// How often a function was called.
+    calls: usize,
+    /// Variables that hold whole numbers (`declare -i`): what they are set to is a sum.
+    integers: HashSet<String>,
     /// What stands before the present command in its list of `&&` and `||`.
     list: List,
     commands: Vec<Vec<Word>>,
@@ -87,6 +118,10 @@ struct Lexer<'a> {
     word: Option<Word>,
     /// The next word is the file of a redirection.
     into_file: bool,
+    /// The array whose words are being read.
+    array: Option<String>,
+    /// The script's own arguments are among the words of the command.
+    hands_own_on: bool,
     /// The texts that begin on the next line (`<<EOF`).
     documents: Vec<Document>,
     /// The words of the text that was written into the present word.
@@ -102,18 +137,24 @@ struct Lexer<'a> {
 impl<'a> Lexer<'a> {
     fn new(script: &'a str, environment: Environment<'a>) -> Self {
         Self {
-            rest: script.chars().peekable(),
+            rest: Rest::new(script),
             environment,
             variables: Variables::new(),
             blocks: Vec::new(),
-            defined: None,
+            head: None,
             functions: HashMap::new(),
+            defined: Vec::new(),
+            frames: Vec::new(),
+            calls: 0,
+            integers: HashSet::new(),
             list: List::default(),
             commands: Vec::new(),
             keeps_all: false,
             command: Vec::new(),
             word: None,
             into_file: false,
+            array: None,
+            hands_own_on: false,
             documents: Vec::new(),
             written: None,
             no_words: false,
@@ -138,38 +179,42 @@ impl<'a> Lexer<'a> {
                     self.end_word();
                 }
                 '\n' => {
-                    self.end_command(End::Line);
+                    self.end_command(End::Line)?;
                     self.read_documents()?;
                 }
                 ';' => {
-                    let two = self.rest.next_if(|&c| c == ';' || c == '&').is_some();
-                    self.end_command(if two { End::Branch } else { End::Line });
+                    let two = self.rest.next_if_eq(&';').is_some();
+                    let through = self.rest.next_if_eq(&'&').is_some();
+                    self.end_command(match (two, through) {
+                        (true, true) => End::Onward,
+                        (true, false) => End::Branch,
+                        (false, true) => End::Through,
+                        (false, false) => End::Line,
+                    })?;
                 }
                 '|' => {
                     let two = self.rest.next_if_eq(&'|').is_some();
-                    self.end_command(if two { End::Or } else { End::Other });
+                    self.end_command(if two { End::Or } else { End::Other })?;
                 }
-                '&' if self.rest.peek() == Some(&'>') => self.end_word(),
+                '&' if self.rest.peek() == Some('>') => self.end_word(),
                 '&' => {
                     let two = self.rest.next_if_eq(&'&').is_some();
-                    self.end_command(if two { End::And } else { End::Other });
+                    self.end_command(if two { End::And } else { End::Other })?;
                 }
                 '>' | '<' => self.redirect(c)?,
                 '(' if self.array_starts() => self.array()?,
                 '(' if self.rest.next_if_eq(&')').is_some() => {
                     self.end_word();
-                    let name = self.command.last().map(|word| word.text.clone());
-                    self.end_command(End::Other);
-                    self.defined = name;
+                    self.begin_parentheses()?;
                 }
-                '(' => self.end_command(End::Other),
-                ')' => self.end_command(End::Close),
+                '(' if self.begins_subshell() => self.begin_subshell(),
+                '(' => self.end_command(End::Other)?,
+                ')' => self.end_command(End::Close)?,
                 c if c.is_whitespace() => self.end_word(),
                 c => self.push(c),
             }
         }
-        self.end_command(End::Line);
-        Ok(())
+        self.end_command(End::Line)
     }
 
     /// Whether a `[[` is open, in which signs of commands are words.
@@ -212,12 +257,17 @@ impl<'a> Lexer<'a> {
         let Some(word) = self.word.take() else { return };
         if !std::mem::take(&mut self.into_file) {
             self.command.push(word);
+            self.take_head();
         }
     }
 
-    /// A backslash outside quotes. One before blanks that end the line, or before a comment, was meant to continue it.
+    /// A backslash outside quotes. At a line's end it joins what stands before and behind it; one before blanks that end the line, or before a
+    /// comment, was meant to continue it.
     fn escape(&mut self) {
-        let line: String = self.rest.clone().take_while(|&c| c != '\n').collect();
+        if self.rest.next_if_eq(&'\n').is_some() {
+            return;
+        }
+        let line = self.rest.text.split('\n').next().unwrap_or_default();
         let behind = line.trim_start_matches([' ', '\t', '\r']);
         if behind.is_empty() || (behind.starts_with('#') && behind.len() < line.len()) {
             while self.rest.next().is_some_and(|c| c != '\n') {}
@@ -332,6 +382,10 @@ impl<'a> Lexer<'a> {
         let name = self.word.take().map(|word| word.text).unwrap_or_default();
         let before = std::mem::take(&mut self.command);
         let before = self.keywords(before);
+        let name = name.trim_end_matches('=');
+        let own = name.trim_end_matches('+').to_owned();
+        self.make_array_own(&before, &own);
+        self.array = Some(own);
         loop {
             match self.rest.next().ok_or(Unreadable::Unclosed("( ... )"))? {
                 ')' => break,
@@ -346,7 +400,7 @@ impl<'a> Lexer<'a> {
         }
         self.end_word();
         let values = std::mem::replace(&mut self.command, before);
-        let name = name.trim_end_matches('=');
+        self.array = None;
         self.set_array(name.trim_end_matches('+'), name.ends_with('+'), values);
         Ok(())
     }

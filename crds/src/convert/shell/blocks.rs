@@ -1,13 +1,19 @@
 //! `if`, `case`, loops and groups. Every branch begins with the variables as they were before the block. After the block a variable
 //! has the value of the branch taken; if that cannot be told and the branches differ, it is unknown.
 
+mod call;
+mod case;
+
 use std::collections::BTreeSet;
 
-use super::condition::{self, Truth, and, not, or};
-use super::{Lexer, List, Variables, Word};
+use super::command::End;
+use super::condition::{Truth, and, not, or};
+use super::function::Head;
+use super::positional::{self, ARGUMENTS};
+use super::{Lexer, List, Unreadable, Variables, Word};
 
 /// A block that is open.
-pub(super) struct Block {
+pub(super) struct Block<'a> {
     kind: Kind,
     /// What its next branch begins with.
     before: Variables,
@@ -21,13 +27,28 @@ pub(super) struct Block {
     inside: bool,
     /// The script ends in the present one.
     leaves: bool,
+    /// The list of commands that a group stands in.
+    list: List,
     /// The variable that is wanted for knowing which is taken.
     why: Option<String>,
     /// What a `case` looks at, and the patterns of the branch that comes.
     case: Option<(Word, Vec<Word>)>,
     in_patterns: bool,
-    /// The function whose body it is, and how many commands stand before it.
-    function: Option<(String, usize)>,
+    /// Behind `;&`: whether the branch before was taken, and what it left.
+    through: Option<(Truth, Variables)>,
+    /// The function whose body it is: it is skipped here, and read where the function is called.
+    pub head: Option<Head<'a>>,
+}
+
+impl Block<'_> {
+    fn repeats(&self) -> bool {
+        matches!(self.kind, Kind::While | Kind::Until | Kind::For)
+    }
+
+    /// Whether the script ends in it, whatever is taken.
+    pub fn only_leaves(&self) -> bool {
+        self.leaves && self.ends.is_empty()
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -40,6 +61,10 @@ enum Kind {
     /// Which of its items its variable has is not told.
     For,
     Group,
+    /// What it sets is set in it alone.
+    Subshell,
+    /// The body of a function that is called.
+    Call,
 }
 
 impl Kind {
@@ -49,11 +74,13 @@ impl Kind {
             Self::Case => "esac",
             Self::While | Self::Until | Self::For => "done",
             Self::Group => "}",
+            // No word closes these.
+            Self::Subshell | Self::Call => "",
         }
     }
 }
 
-impl Lexer<'_> {
+impl<'a> Lexer<'a> {
     /// A command's words without the keywords in front of them, which open and close blocks.
     pub(super) fn keywords(&mut self, mut words: Vec<Word>) -> Vec<Word> {
         let mut at = 0;
@@ -79,11 +106,7 @@ impl Lexer<'_> {
                     self.look_at(&words[at..]);
                     return Vec::new();
                 }
-                "function" => {
-                    self.defined = words.get(at).map(|word| word.text.clone());
-                    at += 1;
-                }
-                "{" => self.begin_group(),
+                "{" => self.begin_group(Kind::Group),
                 "then" | "do" => self.begin_behind_condition(),
                 "elif" | "else" if self.innermost() == Some(Kind::If) => {
                     self.end_branch();
@@ -93,7 +116,7 @@ impl Lexer<'_> {
                 }
                 "fi" | "esac" | "done" | "}" => self.close(&first),
                 _ => {
-                    self.defined = None;
+                    self.head = None;
                     return words.split_off(at - 1);
                 }
             }
@@ -101,28 +124,50 @@ impl Lexer<'_> {
         Vec::new()
     }
 
-    /// `{`: commands that belong together, or the body of a function, of which is not known whether somebody calls it.
-    fn begin_group(&mut self) {
-        let function = self.defined.take().map(|name| (name, self.commands.len()));
-        let (truth, why) = match function {
-            Some(_) => (None, None),
-            None => (self.list.runs(), self.list.why.take()),
+    /// Commands that belong together, or the body of a function.
+    fn begin_group(&mut self, kind: Kind) {
+        let head = self.head.take();
+        let (truth, why) = match head {
+            Some(_) => (Some(false), None),
+            None => (self.list.runs(), self.list.why.clone()),
         };
-        self.open(Kind::Group);
+        let list = std::mem::take(&mut self.list);
+        self.open(kind);
         if let Some(block) = self.blocks.last_mut() {
-            block.function = function;
+            (block.head, block.list) = (head, list);
         }
         self.begin(truth, why);
     }
 
-    fn innermost(&self) -> Option<Kind> {
-        self.blocks.last().map(|block| block.kind)
+    /// Whether a `(` stands where a command may begin.
+    pub(super) fn begins_subshell(&self) -> bool {
+        let in_patterns = self.blocks.last().is_some_and(|block| block.in_patterns);
+        !in_patterns && self.command.iter().chain(&self.word).all(is_in_front)
     }
 
-    /// The patterns that are being read.
-    fn patterns(&mut self) -> Option<&mut Vec<Word>> {
-        let block = self.blocks.last_mut().filter(|block| block.in_patterns)?;
-        block.case.as_mut().map(|(_, patterns)| patterns)
+    pub(super) fn begin_subshell(&mut self) {
+        self.end_word();
+        let before = std::mem::take(&mut self.command);
+        self.keywords(before);
+        self.begin_group(Kind::Subshell);
+    }
+
+    /// `()`, behind the name of a function.
+    pub(super) fn begin_parentheses(&mut self) -> Result<(), Unreadable> {
+        match (self.command.pop(), &mut self.head) {
+            (Some(name), _) if self.command.iter().all(is_in_front) => self.begin_function(name.text),
+            (Some(word), _) => {
+                self.command.push(word);
+                self.end_command(End::Other)?;
+            }
+            (None, Some(head)) => head.body = self.rest,
+            (None, None) => {}
+        }
+        Ok(())
+    }
+
+    fn innermost(&self) -> Option<Kind> {
+        self.blocks.last().map(|block| block.kind)
     }
 
     fn open(&mut self, kind: Kind) {
@@ -135,56 +180,13 @@ impl Lexer<'_> {
             present: Some(false),
             inside: false,
             leaves: false,
+            list: List::default(),
             why: None,
             case: None,
             in_patterns: false,
-            function: None,
+            through: None,
+            head: None,
         });
-    }
-
-    /// `WORD in PATTERN`, behind `case`.
-    fn look_at(&mut self, words: &[Word]) {
-        let at = words.iter().position(|word| word.text == "in").unwrap_or(words.len());
-        let subject = words[..at].first().cloned().unwrap_or_default();
-        let patterns = words.iter().skip(at + 1).cloned().collect();
-        if let Some(block) = self.blocks.last_mut() {
-            block.case = Some((subject, patterns));
-            block.in_patterns = true;
-        }
-    }
-
-    /// The `)` behind the patterns of a branch.
-    pub(super) fn begin_case(&mut self) {
-        let Some(patterns) = self.patterns().map(std::mem::take) else {
-            return;
-        };
-        let Some(block) = self.blocks.last_mut() else { return };
-        block.in_patterns = false;
-        let subject = block
-            .case
-            .as_ref()
-            .map(|(subject, _)| subject.clone())
-            .unwrap_or_default();
-        let is_set = |name: &str| self.variables.contains_key(name);
-        let matches = |pattern: &Word| match pattern.text.as_str() {
-            "*" => Some(true),
-            _ => condition::known(&subject, &is_set)
-                .zip(condition::known(pattern, &is_set))
-                .and_then(|(text, pattern)| condition::matches(pattern, text)),
-        };
-        let truth = patterns.iter().map(matches).reduce(or).unwrap_or(Some(false));
-        let why = condition::wanted(&[subject]);
-        self.begin(truth, why);
-    }
-
-    /// The `;;` behind a branch.
-    pub(super) fn end_case(&mut self) {
-        if self.innermost() == Some(Kind::Case) {
-            self.end_branch();
-            if let Some(block) = self.blocks.last_mut() {
-                block.in_patterns = true;
-            }
-        }
     }
 
     /// `then`, `do`.
@@ -224,8 +226,7 @@ impl Lexer<'_> {
 
     /// Whether what is read may be done several times: what its variables are after so many rounds is not worked out.
     pub(super) fn repeats(&self) -> bool {
-        let is_loop = |block: &Block| matches!(block.kind, Kind::While | Kind::Until | Kind::For);
-        self.blocks.iter().any(is_loop)
+        self.blocks.iter().any(Block::repeats)
     }
 
     /// Whether all the branches that are open are taken.
@@ -237,35 +238,33 @@ impl Lexer<'_> {
         taken
     }
 
-    /// The script ends here, where the present branch is taken.
-    pub(super) fn leave(&mut self) {
-        if let Some(block) = self.blocks.last_mut() {
-            block.leaves = true;
-        }
-    }
-
-    /// A function may end here, with its variables as they are.
-    pub(super) fn return_here(&mut self) {
-        if self.is_taken() == Some(false) {
-            return;
-        }
-        let variables = self.variables.clone();
-        if let Some(block) = self.blocks.iter_mut().rfind(|block| block.function.is_some()) {
-            block.ends.push(variables);
-        }
-    }
-
     fn close(&mut self, last_word: &str) {
-        if self.innermost().is_none_or(|kind| kind.last_word() != last_word) {
-            return;
+        if self.innermost().is_some_and(|kind| kind.last_word() == last_word) {
+            self.close_innermost();
         }
+    }
+
+    pub(super) fn close_innermost(&mut self) {
+        let last = std::mem::take(&mut self.list);
         self.end_branch();
         let Some(mut block) = self.blocks.pop() else { return };
-        if let Some((name, from)) = block.function.take() {
-            self.functions.insert(name, from..self.commands.len());
+        if let Some(head) = block.head.take() {
+            self.list = block.list;
+            self.define(head);
+            return self.list = List::default();
+        }
+        // A group succeeds as its last commands do.
+        if [Kind::Group, Kind::Subshell].contains(&block.kind) {
+            self.list = block.list;
+            self.list.add(last.truth, last.why);
+        }
+        if block.kind == Kind::Subshell {
+            return;
         }
         if block.taken != Some(true) {
             block.ends.push(self.variables.clone());
+        } else if block.ends.is_empty() && block.kind != Kind::Call {
+            self.leave();
         }
         if !block.ends.is_empty() {
             self.variables = self.joined(&block.ends, block.why.as_deref());
@@ -281,7 +280,12 @@ impl Lexer<'_> {
         };
         let join = |name: &String| {
             let values: Vec<Vec<Word>> = ends.iter().map(|end| value(name, end)).collect();
-            (name.clone(), undecided(name, &values, why))
+            match name.as_str() {
+                ARGUMENTS if ends.iter().any(|end| end.get(name) != ends[0].get(name)) => {
+                    (name.clone(), vec![positional::unknown()])
+                }
+                _ => (name.clone(), undecided(name, &values, why)),
+            }
         };
         names.into_iter().map(join).collect()
     }

@@ -13,10 +13,10 @@ impl Lexer<'_> {
     pub(super) fn sum(&mut self) -> bool {
         let begins = |word: &Word| blocks::is_in_front(word) || word.text == "for";
         // `for((` needs no blank.
-        if self.rest.peek() != Some(&'(') || !self.command.iter().chain(&self.word).all(begins) {
+        if self.rest.peek() != Some('(') || !self.command.iter().chain(&self.word).all(begins) {
             return false;
         }
-        let before = self.rest.clone();
+        let before = self.rest;
         self.rest.next();
         match self.enclosed('(', ')', "((...))") {
             Ok(sum) if self.rest.next_if_eq(&')').is_some() => {
@@ -48,6 +48,8 @@ impl Lexer<'_> {
                     }
                 }
             }
+            ["set", "--", ..] => self.set_arguments(&words[at + 2..]),
+            ["shift", ..] => self.shift(words.get(at + 1)),
             ["unset", names @ ..] => {
                 for name in names.iter().filter(|name| is_name(name)) {
                     self.set(name, Vec::new());
@@ -66,7 +68,7 @@ impl Lexer<'_> {
     }
 
     /// `NAME in ITEM`, or `((...))`, behind `for`: which item the variable has is not known. Whether there are any: without a list they are
-    /// the script's own arguments, of which there are none; a variable that is set nowhere may have none.
+    /// the arguments; a variable that is set nowhere may have none.
     pub(super) fn change_by_loop(&mut self, words: &[Word]) -> Truth {
         let Some(first) = words.first() else { return Some(false) };
         if first.is_sum() {
@@ -74,6 +76,9 @@ impl Lexer<'_> {
             return Some(true);
         }
         self.set_unknown(&first.text);
+        if words.len() < 2 {
+            return self.has_arguments();
+        }
         let items = words.get(2..).unwrap_or_default();
         let may_be_none =
             |word: &Word| word.text.is_empty() && word.unknown.as_deref().is_some_and(|what| variable(what).is_some());

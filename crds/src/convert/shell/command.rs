@@ -1,10 +1,11 @@
 //! A command whose words are read: it sets variables, or is handed on. Whether it is run at all may hang on those before it.
 
 use super::condition::{self, Truth, and, or};
-use super::{Lexer, Word, blocks};
+use super::positional::{self, ARGUMENTS};
+use super::{Lexer, Unreadable, Word, blocks};
 
 /// Words that may stand in front of assignments.
-const SETTING: [&str; 5] = ["export", "declare", "local", "readonly", "typeset"];
+pub(super) const SETTING: [&str; 5] = ["export", "declare", "local", "readonly", "typeset"];
 
 /// What ends a command.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -18,6 +19,10 @@ pub(super) enum End {
     Or,
     /// `;;`.
     Branch,
+    /// `;&`: the next branch is done, too.
+    Through,
+    /// `;;&`: the next patterns are looked at, too.
+    Onward,
     /// `)`.
     Close,
     /// `|`, `&` or `(`.
@@ -46,7 +51,7 @@ impl List {
     }
 
     /// The present command is behind us.
-    fn add(&mut self, truth: Truth, why: Option<String>) {
+    pub fn add(&mut self, truth: Truth, why: Option<String>) {
         let before = std::mem::take(self);
         (self.truth, self.why) = match before.by {
             End::And => (and(before.truth, truth), before.why.or(why)),
@@ -61,75 +66,82 @@ impl List {
 }
 
 /// What an assignment does to a variable.
-struct Assignment {
-    name: String,
-    appends: bool,
-    value: Word,
+pub(super) struct Assignment {
+    pub name: String,
+    pub appends: bool,
+    pub value: Word,
 }
 
 impl Lexer<'_> {
-    pub(super) fn end_command(&mut self, end: End) {
+    pub(super) fn end_command(&mut self, end: End) -> Result<(), Unreadable> {
         self.end_word();
         self.into_file = false;
         let words = std::mem::take(&mut self.command);
         let words = self.keywords(words);
         if !words.is_empty() {
-            self.carry_out(words);
+            self.carry_out(words, end == End::Other)?;
         }
         // A line may end behind `&&`.
         if end != End::Line || !self.list.is_open() {
             self.list.by = end;
         }
         self.written = None;
+        self.hands_own_on = false;
         match end {
-            End::Branch => self.end_case(),
+            End::Branch | End::Through | End::Onward => self.end_case(end),
             End::Close => self.begin_case(),
             _ => {}
         }
+        Ok(())
     }
 
-    fn carry_out(&mut self, words: Vec<Word>) {
+    /// `apart`: in a pipe, or behind what goes on, so that what it sets is set for itself alone.
+    fn carry_out(&mut self, words: Vec<Word>, apart: bool) -> Result<(), Unreadable> {
         if let Some(assignments) = assignments(&words) {
+            self.make_words_own(&words);
+            self.note_integers(&words);
             for assignment in assignments {
                 self.set_text(assignment);
             }
             self.list.add(Some(true), None);
-            return;
+            return Ok(());
         }
-        self.call(&words);
+        if let Some(succeeds) = self.call(&words, apart)? {
+            self.list.add(succeeds, condition::wanted(&words));
+            return Ok(());
+        }
         let is_set = |name: &str| self.variables.contains_key(name);
-        let truth = condition::of_command(&words, &is_set);
+        let truth = match words[0].text.as_str() {
+            "shift" => self.can_shift(words.get(1)),
+            _ => condition::of_command(&words, &is_set),
+        };
         self.change(&words);
         if words[0].text == "return" && self.list.runs() != Some(false) {
-            self.return_here();
+            self.return_here(words.get(1));
         }
         if ["exit", "return"].contains(&words[0].text.as_str()) && self.list.runs() == Some(true) {
             self.leave();
         }
-        let may_run = self.list.runs() != Some(false) && self.is_taken() != Some(false);
+        let is_kept = (self.may_run() || self.keeps_all) && !self.defines();
         self.list.add(truth, condition::wanted(&words));
-        if (may_run || self.keeps_all) && !words[0].is_sum() {
+        if is_kept && !words[0].is_sum() {
             self.commands.push(words);
         }
+        Ok(())
     }
 
-    /// A function's body was read without the arguments that it is called with: what it does with them is not known.
-    fn call(&mut self, words: &[Word]) {
-        let body = self.functions.get(&words[0].text).filter(|_| words.len() > 1);
-        for command in body
-            .cloned()
-            .and_then(|body| self.commands.get_mut(body))
-            .into_iter()
-            .flatten()
-        {
-            command.push(Word::new("", Some("$@".into())));
-        }
+    /// Whether the present command may be run.
+    pub(super) fn may_run(&self) -> bool {
+        self.list.runs() != Some(false) && self.is_taken() != Some(false)
     }
 
     fn set_text(&mut self, assignment: Assignment) {
         let Assignment { name, appends, value } = assignment;
         if appends && self.repeats() {
             return self.set_unknown(&name);
+        }
+        if self.integers.contains(&name) {
+            return self.set_sum(&name, appends, &value);
         }
         let mut words = match appends {
             true => self.value(&name).unwrap_or_default(),
@@ -167,6 +179,10 @@ impl Lexer<'_> {
             Some(false) => return,
             None => {
                 let before = self.value(name).unwrap_or_default();
+                if name == ARGUMENTS {
+                    self.variables.insert(name.into(), vec![positional::unknown()]);
+                    return;
+                }
                 blocks::undecided(name, &[before, words], self.list.why.as_deref())
             }
         };
@@ -202,7 +218,7 @@ fn assignments(words: &[Word]) -> Option<Vec<Assignment>> {
         .collect()
 }
 
-fn assignment(word: &Word) -> Option<Assignment> {
+pub(super) fn assignment(word: &Word) -> Option<Assignment> {
     let (name, value) = word.split_once('=')?;
     let (name, appends) = name.strip_suffix('+').map_or((name, false), |name| (name, true));
     is_name(name).then(|| Assignment {

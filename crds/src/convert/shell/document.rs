@@ -1,7 +1,9 @@
-//! The texts behind `<<EOF`. One that `read` takes, or that `$(cat <<EOF ...)` writes, is a variable's value; the others are no commands.
+//! The texts behind `<<EOF`. One that `read` takes, or that `$(cat <<EOF ...)` writes, is a variable's value; one that `sbatch` or another shell
+//! takes is a script; the others are no commands.
 
 use super::command::is_name;
-use super::{Lexer, Unreadable, Word, blocks};
+use super::rest::Rest;
+use super::{LONGEST, Lexer, Unreadable, Word, blocks};
 
 /// A text that begins on the next line.
 pub(super) struct Document {
@@ -11,7 +13,23 @@ pub(super) struct Document {
     is_literal: bool,
     /// The variable that it is for, and whether only its first line is.
     variable: Option<(String, bool)>,
+    /// It is a script that is run, or may be.
+    script: Option<Script>,
 }
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Script {
+    /// A shell takes it.
+    Run,
+    /// It is written into a file: a script, or anything else.
+    Written,
+}
+
+/// What takes a script from its input.
+const SHELLS: [&str; 7] = ["bash", "sh", "zsh", "ssh", "sbatch", "qsub", "bsub"];
+
+/// Nobody's scripts hand on scripts as deep as this.
+const DEEPEST: usize = 4;
 
 impl Lexer<'_> {
     /// The word behind `<<` or `<<-`, which ends the text.
@@ -27,7 +45,58 @@ impl Lexer<'_> {
             is_literal: plain != end,
             end: plain,
             variable: read_into(&self.command),
+            script: self.script_taken(),
         });
+    }
+
+    /// What the command that is being read does with a script behind it.
+    fn script_taken(&self) -> Option<Script> {
+        let is_run = (self.may_run() || self.keeps_all) && !self.defines() && self.depth < DEEPEST;
+        let mut words = self
+            .command
+            .iter()
+            .skip_while(|word| blocks::is_in_front(word))
+            .filter(|_| is_run);
+        let name = |word: &Word| word.text.rsplit('/').next().unwrap_or_default().to_owned();
+        let first = name(words.next()?);
+        let is_shell = |word: &Word| ["bash", "sh"].contains(&name(word).as_str());
+        if SHELLS.contains(&first.as_str()) || words.any(is_shell) {
+            return Some(Script::Run);
+        }
+        // Nothing tells what becomes of it: it is read where nothing else is there.
+        let is_written = ["cat", "tee"].contains(&first.as_str()) && self.keeps_all;
+        is_written.then_some(Script::Written)
+    }
+
+    /// The commands of a script that is handed on. Variables that are put in here are; those that are not known are asked for as they stand.
+    fn read_script(&mut self, text: &str, document: &Document) -> Result<(), Unreadable> {
+        let script = match document.is_literal {
+            true => text.to_owned(),
+            false => {
+                let words = self.expanded(text, false)?;
+                words.iter().map(Word::written).collect()
+            }
+        };
+        self.brought += script.len();
+        if self.brought > LONGEST {
+            return Err(Unreadable::TooLong(document.end.clone()));
+        }
+        let mut lexer = Lexer {
+            depth: self.depth + 1,
+            brought: self.brought,
+            keeps_all: self.keeps_all,
+            ..Lexer::new(&script, self.environment)
+        };
+        let read = lexer.read().and_then(|()| match self.keeps_all {
+            true => lexer.read_uncalled(),
+            false => Ok(()),
+        });
+        if document.script == Some(Script::Run) {
+            read?;
+        }
+        self.brought = lexer.brought;
+        self.commands.append(&mut lexer.commands);
+        Ok(())
     }
 
     /// The texts that begin behind this line.
@@ -50,6 +119,8 @@ impl Lexer<'_> {
                 };
                 let words = self.text(text, document.is_literal)?;
                 self.set(name, words);
+            } else if document.script.is_some() {
+                self.read_script(&text, &document)?;
             }
         }
         Ok(())
@@ -85,7 +156,7 @@ impl Lexer<'_> {
     /// A text with its variables in it, in which quotes are letters.
     pub(super) fn expanded(&self, text: &str, falls_apart: bool) -> Result<Vec<Word>, Unreadable> {
         let mut lexer = Lexer {
-            rest: text.chars().peekable(),
+            rest: Rest::new(text),
             variables: self.variables.clone(),
             depth: self.depth + 1,
             brought: self.brought,

@@ -2,6 +2,8 @@
 
 use super::command::is_name;
 use super::condition::variable as variable_of;
+use super::positional;
+use super::rest::Rest;
 use super::{LONGEST, Lexer, Unreadable, Word, changes, operation};
 use crate::convert::arithmetic;
 
@@ -23,26 +25,31 @@ impl Lexer<'_> {
                 let inside = self.enclosed('(', ')', "$(...)")?;
                 self.in_parentheses(&inside)?;
             }
-            // A script's own arguments: there are none.
-            Some('@' | '*') => {
+            Some(sign @ ('@' | '*')) => {
                 self.rest.next();
-                self.no_words = true;
+                self.put_arguments(sign, "", quoted)?;
             }
             Some('#') => {
                 self.rest.next();
-                self.push('0');
+                self.put_number();
+            }
+            // `$10` is the first, and a 0.
+            Some(c) if c.is_ascii_digit() => {
+                self.rest.next();
+                let variable = String::from(c);
+                self.put(&variable, self.value(&variable), quoted)?;
             }
             Some(c @ ('$' | '!' | '?')) => {
                 let what = format!("${c}");
                 self.rest.next();
                 self.not_known(&what);
             }
-            Some(c) if name(c) => {
+            Some(c) if name(&c) => {
                 let mut variable = String::new();
                 while let Some(c) = self.rest.next_if(name) {
                     variable.push(c);
                 }
-                self.put(&variable, self.value(&variable), quoted)?;
+                self.put_whole(&variable, self.value(&variable), quoted)?;
             }
             _ => self.push('$'),
         }
@@ -64,8 +71,7 @@ impl Lexer<'_> {
         Ok(())
     }
 
-    /// `${NAME}`, a whole array, how long either is, or either with a default or changed; of the script's own arguments, `${@:2}` say, there
-    /// are none.
+    /// `${NAME}`, a whole array, how long either is, or either with a default or changed; arguments, `${@:2}` say.
     fn braced(&mut self, inside: &str, quoted: bool) -> Result<(), Unreadable> {
         if let Some(length) = self.length(inside) {
             length.to_string().chars().for_each(|c| self.push(c));
@@ -94,12 +100,13 @@ impl Lexer<'_> {
         // An array without words is no word, and any other variable an empty one.
         self.no_words |= array.is_some() && !is_one && set.as_ref().is_some_and(Vec::is_empty);
         let has_value = |words: &Vec<Word>| !words.is_empty() && (!colon || !is_empty(words));
-        if is_own_arguments(inside) {
-            self.no_words = true;
-        } else if inside == "#" {
-            self.push('0');
+        if are_arguments(inside) {
+            let sign = if inside.starts_with('*') { '*' } else { '@' };
+            self.put_arguments(sign, &inside[1..], quoted)?;
+        } else if ["#", "#@", "#*"].contains(&inside) {
+            self.put_number();
         } else if (behind.is_empty() && !colon) || behind.starts_with('?') {
-            self.put(variable, set, quoted)?;
+            self.put_whole(variable, set, quoted)?;
         } else if behind.starts_with(['-', '=', '+']) && self.depth >= DEEPEST {
             self.not_known(&format!("${variable}"));
         } else if let Some(text) = behind.strip_prefix('+') {
@@ -123,7 +130,7 @@ impl Lexer<'_> {
     }
 
     /// Whether the words of `"${NAME[*]}"` stand behind each other with another sign between them than a blank.
-    fn joins_otherwise(&self) -> bool {
+    pub(super) fn joins_otherwise(&self) -> bool {
         let sign = self.variables.get("IFS").and_then(|words| words.first());
         sign.is_some_and(|sign| sign.unknown.is_some() || !sign.text.starts_with(' '))
     }
@@ -166,6 +173,9 @@ impl Lexer<'_> {
 
     /// What a variable is set to, here or outside.
     pub(super) fn value(&self, variable: &str) -> Option<Vec<Word>> {
+        if let Some(number) = positional::number(variable) {
+            return self.argument(number);
+        }
         if let Some(value) = self.set_before(variable) {
             return Some(vec![value]);
         }
@@ -178,28 +188,11 @@ impl Lexer<'_> {
         }
     }
 
-    /// What stands before the sign that closes one that was read.
-    pub(super) fn enclosed(&mut self, opens: char, closes: char, what: &'static str) -> Result<String, Unreadable> {
-        let (mut inside, mut open) = (String::new(), 1);
-        loop {
-            let c = self.rest.next().ok_or(Unreadable::Unclosed(what))?;
-            if c == opens {
-                open += 1;
-            } else if c == closes {
-                open -= 1;
-            }
-            if open == 0 {
-                return Ok(inside);
-            }
-            inside.push(c);
-        }
-    }
-
     /// The text behind `:-`, with its own quotes and variables, as one word. Signs that end a command elsewhere, or begin a comment, are text,
     /// and within double quotes single ones, too.
     fn inner(&self, script: &str, quoted: bool) -> Result<Word, Unreadable> {
         let mut lexer = Lexer {
-            rest: script.chars().peekable(),
+            rest: Rest::new(script),
             variables: self.variables.clone(),
             depth: self.depth + 1,
             brought: self.brought,
@@ -236,12 +229,7 @@ impl Lexer<'_> {
             self.not_known(&format!("$(({sum}))"));
             return Ok(());
         }
-        let value = |name: &str| {
-            let words = self.value(name)?;
-            let known = words.first().filter(|word| word.unknown.is_none());
-            arithmetic::number(known?.text.trim())
-        };
-        match arithmetic::evaluate(&whole.text, &value) {
+        match arithmetic::evaluate(&whole.text, &|name| self.number(name)) {
             Some(number) => number.to_string().chars().for_each(|c| self.push(c)),
             None => {
                 changes::in_sum(sum).for_each(|name| self.set_unknown(name));
@@ -265,8 +253,21 @@ impl Lexer<'_> {
         self.written = Some(words);
     }
 
+    /// A variable's whole value. In a loop that puts it into the variable's next one, it is another each time.
+    fn put_whole(&mut self, variable: &str, values: Option<Vec<Word>>, quoted: bool) -> Result<(), Unreadable> {
+        let own = self.word.as_ref().and_then(|word| word.text.split_once('='));
+        let own = self.array.as_deref().or(own.map(|(own, _)| own));
+        match self.repeats() && own == Some(variable) {
+            true => {
+                self.not_known(&format!("${variable}"));
+                Ok(())
+            }
+            false => self.put(variable, values, quoted),
+        }
+    }
+
     /// A variable's value in the word that is being read.
-    fn put(&mut self, variable: &str, values: Option<Vec<Word>>, quoted: bool) -> Result<(), Unreadable> {
+    pub(super) fn put(&mut self, variable: &str, values: Option<Vec<Word>>, quoted: bool) -> Result<(), Unreadable> {
         let Some(values) = values else {
             self.not_known(&format!("${variable}"));
             return Ok(());
@@ -283,7 +284,8 @@ impl Lexer<'_> {
             if quoted {
                 self.word.get_or_insert_default();
             }
-            let is_variable = |what: &String| variable_of(what).is_some();
+            // What an argument was given as tells more than its number.
+            let is_variable = |what: &String| variable_of(what).is_some() || !is_name(variable);
             if whole && value.unknown.as_ref().is_some_and(is_variable) {
                 self.word.get_or_insert_default().append(value.clone());
                 continue;
@@ -337,7 +339,7 @@ impl Lexer<'_> {
 }
 
 /// `@` and `*`, whole or from a place on (`@:2`).
-fn is_own_arguments(inside: &str) -> bool {
+fn are_arguments(inside: &str) -> bool {
     inside
         .strip_prefix(['@', '*'])
         .is_some_and(|rest| match rest.strip_prefix(':') {
@@ -347,7 +349,7 @@ fn is_own_arguments(inside: &str) -> bool {
 }
 
 /// Words with blanks between them as one.
-fn one(words: impl IntoIterator<Item = Word>) -> Word {
+pub(super) fn one(words: impl IntoIterator<Item = Word>) -> Word {
     words.into_iter().fold(Word::default(), |mut whole, word| {
         if !whole.text.is_empty() {
             whole.push(" ");

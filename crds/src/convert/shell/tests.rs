@@ -284,3 +284,46 @@ fn a_word_that_is_not_known_is_kept_before_a_redirection() {
     assert_eq!(read[0].len(), 2);
     assert_eq!(words("run 2>log"), [["run"]]);
 }
+
+#[test]
+fn a_backslash_at_a_lines_end_joins_what_stands_on_both_sides() {
+    assert_eq!(words("run --lr 1\\\ne-6 a\\\n b"), [["run", "--lr", "1e-6", "a", "b"]]);
+}
+
+#[test]
+fn a_parenthesis_in_quotes_does_not_end_a_command_in_a_word() {
+    let read = commands("run --x $(echo \"a)b\") --y 1", &|_| None).unwrap();
+    assert_eq!(read.len(), 1);
+    assert_eq!(read[0].len(), 5, "{read:?}");
+}
+
+#[test]
+fn a_value_that_a_loop_makes_of_itself_is_not_known() {
+    for line in ["N=\"${N}0\"", "N=0$N", "N=(${N[@]} 0)"] {
+        let read = commands(&format!("N=1\nfor A in 1 2; do {line}; done\nrun x$N"), &|_| None).unwrap();
+        assert_eq!(read[0][1].unknown.as_deref(), Some("$N"), "{line}");
+    }
+    assert_eq!(words("for A in 1 2; do N=${N:-4}; done\nrun $N"), [["run", "4"]]);
+}
+
+#[test]
+fn a_text_that_a_shell_takes_is_a_script() {
+    for how in ["sbatch", "bash -s --", "ssh host", "srun -N 1 bash", "/bin/bash"] {
+        let script = format!("N=2\n{how} <<EOF\n#!/bin/bash\n#SBATCH -N 2\nrun $N \\$M '$N' \\\n $(x)\nEOF\necho a");
+        let read = commands(&script, &|_| None).unwrap();
+        let run = read.iter().find(|words| words[0].text == "run").unwrap();
+        let texts: Vec<&str> = run.iter().map(|word| word.text.as_str()).collect();
+        assert_eq!(texts, ["run", "2", "", "2", ""], "{how}");
+        assert_eq!(run[2].unknown.as_deref(), Some("$M"));
+    }
+    assert_eq!(words("sbatch <<'EOF'\nN=3; run $N\nEOF")[1], ["run", "3"]);
+    assert_eq!(words("false && sbatch <<EOF\nrun\nEOF"), [["false"]]);
+    assert_eq!(words("f(){\nbash <<EOF\nrun $1\nEOF\n}\nf 8")[1], ["run", "8"]);
+    let written = "cat > run.sh <<EOF\nrun a\nEOF\nsbatch run.sh";
+    assert_eq!(words(written).len(), 2);
+    assert_eq!(all_commands(written, &|_| None).unwrap().len(), 3);
+    assert!(all_commands("cat > x <<EOF\nit's\nEOF", &|_| None).is_ok());
+    assert!(commands("bash <<EOF\nit's\nEOF", &|_| None).is_err());
+    let itself = "bash <<A\n".repeat(2000);
+    assert!(commands(&itself, &|_| None).is_ok());
+}

@@ -404,3 +404,28 @@ fn what_is_not_known_is_quoted_where_it_stands() {
         );
     }
 }
+
+#[test]
+fn a_command_in_a_function_has_the_values_of_the_call() {
+    let command = "python3 -m openrlhf.cli.train_ppo_ray --actor.model_name_or_path a/b --reward.remote_url http://x/y \
+                   --data.prompt_dataset /d.jsonl --train.batch_size 32 --rollout.batch_size";
+    for script in [
+        format!("B=32\ntrain(){{ {command} $B; }}\nB=64\ntrain"),
+        format!("main(){{ train \"$@\"; }}\ntrain(){{ {command} $1; }}\nmain 64"),
+        format!("small(){{ {command} 32; }}\nlarge(){{ {command} 64; }}\nlarge"),
+        format!("train(){{ bash -c \"{command} $*\"; }}\ntrain 64"),
+        format!("bash -c '{command} $1' name 64"),
+        format!("B=64\nsbatch <<EOF\n#!/bin/bash\n#SBATCH -N 1\n{command} $B\nEOF"),
+        format!("cat > job.sh <<'EOF'\n{command} 64\nEOF\nsbatch job.sh"),
+        format!("{command} 6\\\n4"),
+    ] {
+        let spec = converted(Framework::Openrlhf, &script).job.spec;
+        assert_eq!(spec.batch.rollout_batch_size, 64, "{script}");
+    }
+    let asks = format!("train(){{ {command} $1; }}\ntrain \"$@\"");
+    let error = convert(Framework::Openrlhf, &asks, &nothing).unwrap_err().to_string();
+    assert!(
+        error.starts_with("$1 in `--rollout.batch_size $1` is not known here: only the running script"),
+        "{error}"
+    );
+}

@@ -117,14 +117,15 @@ fn what_a_loop_counts_or_adds_is_not_known() {
 }
 
 #[test]
-fn what_a_function_is_given_or_sets_is_not_known() {
+fn what_a_function_is_given_or_sets_counts_where_it_is_called() {
     let called = |how: &str| run(&format!("train() {{\n run a=1 \"$@\"\n}}\n{how}"));
     assert_eq!(called("train"), ["a=1"]);
-    assert_eq!(called("train b=2"), ["a=1", "<$@>"]);
+    assert_eq!(called("train b=2"), ["a=1", "b=2"]);
     assert_eq!(run("f() { local N=${1:-4}; run n=$N; }\nf"), ["n=4"]);
-    assert_eq!(run("function f { local N=${1:-4}; run n=$N; }\nf 8"), ["n=4", "<$@>"]);
+    assert_eq!(run("function f { local N=${1:-4}; run n=$N; }\nf 8"), ["n=8"]);
     assert_eq!(run("npu() { N=16; }\nN=8\nrun n=$N"), ["n=8"]);
-    assert_eq!(run("N=8\nnpu() { N=16; }\nrun n=$N"), ["n=<$N>"]);
+    assert_eq!(run("N=8\nnpu() { N=16; }\nrun n=$N"), ["n=8"]);
+    assert_eq!(run("N=8\nnpu() { N=16; }\nnvidia-smi || npu\nrun n=$N"), ["n=<$N>"]);
 }
 
 #[test]
@@ -219,7 +220,7 @@ fn each_word_of_a_text_is_known_or_not_by_itself() {
 
 #[test]
 fn what_a_function_returns_with_and_what_stands_beside_a_name_alone_count() {
-    assert_eq!(run("N=8\nf() { N=16; return 0; }\nf\nrun n=$N"), ["n=<$N>"]);
+    assert_eq!(run("N=8\nf() { N=16; return 0; }\nf\nrun n=$N"), ["n=16"]);
     assert_eq!(run("N=4\nexport X N=8\nrun $N"), ["8"]);
     assert_eq!(run("N=4\nN=8 M=$N\nrun $M"), ["8"]);
     assert_eq!(run("N=4\nN=8 true $N\nrun $N"), ["4"]);
