@@ -66,6 +66,13 @@ pub fn main(args: &ConvertArgs, output: OutputMode) -> Result<()> {
 
 /// One argument is a script; several are words that a shell has read already.
 fn script(command: &[String]) -> Result<String> {
+    if let Some(option) = ours(command) {
+        let words = format!(
+            "{option} stands behind the command line, all of whose words are taken for the framework's: put it before, as `ppo-worker convert \
+             {option} ..`"
+        );
+        return Err(Invalid::new(words).into());
+    }
     match command {
         [only] if only == "-" => {
             let mut text = String::new();
@@ -76,5 +83,36 @@ fn script(command: &[String]) -> Result<String> {
         }
         [script] => Ok(script.clone()),
         words => Ok(words.iter().map(|word| quote(word)).collect::<Vec<_>>().join(" ")),
+    }
+}
+
+/// An option of ours at the end of the words, where no framework's command has it: a launcher's `--quiet` stands before its script.
+fn ours(command: &[String]) -> Option<&str> {
+    let (last, before) = command.get(1..)?.split_last()?;
+    let takes_value = |word: &str| matches!(word, "--threads" | "--log-format");
+    let name = last.split('=').next().unwrap_or(last);
+    if matches!(name, "--json" | "--quiet") || takes_value(name) {
+        return Some(name);
+    }
+    before.last().map(String::as_str).filter(|word| takes_value(word))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_option_of_ours_behind_the_command_is_named() {
+        let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
+        for ours in [
+            &["a=b c=d", "--json"][..],
+            &["a=b", "--threads", "1"],
+            &["a=b", "--threads=1"],
+        ] {
+            let said = script(&words(ours)).unwrap_err().to_string();
+            assert!(said.contains("put it before"), "{ours:?}: {said}");
+        }
+        script(&words(&["accelerate", "launch", "--quiet", "ppo.py"])).unwrap();
+        script(&words(&["--json"])).unwrap();
     }
 }

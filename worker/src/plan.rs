@@ -13,9 +13,9 @@ use ppo_crds::{Environment, Plan, ValidationErrors, render_plan, resolve};
 
 use crate::hub::{found_here, of_the_hub};
 use crate::manifest::{Manifest, ManifestArgs};
-use crate::model::ModelConfig;
 use crate::model::named::described;
 use crate::model::rope::RopeScaling;
+use crate::model::{ModelConfig, RewardModel};
 use crate::output::print;
 use crate::run::check_stop_ids;
 use crate::telemetry::OutputMode;
@@ -111,7 +111,12 @@ fn check_models(config: &RunConfig) -> Result<()> {
     ];
     for (field, location) in models {
         if let Some(folder) = location.and_then(found_here) {
-            described(field, ModelConfig::read(&folder))?;
+            let read = match field {
+                "model.policy" | "model.reference" => ModelConfig::read_language_model(&folder),
+                "roles.reward.model.source" => RewardModel::configuration(&folder),
+                _ => ModelConfig::read(&folder),
+            };
+            described(field, read)?;
         }
     }
     Ok(())

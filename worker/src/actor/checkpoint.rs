@@ -258,7 +258,7 @@ impl Checkpoints {
         }
         ensure!(
             problems.is_empty(),
-            "{}\nno usable checkpoint is left in {}; to start afresh move it away, with the records of its run",
+            "{}\nno usable checkpoint is left in {}; to start afresh give `run` --fresh, or move it away, with the records of its run",
             problems.join("\n"),
             self.folder.display()
         );

@@ -4,7 +4,7 @@ mod keys;
 
 use std::path::Path;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use ppo_crds::memory::ModelShape;
 use serde_json::{Map, Value};
 use tch::Kind;
@@ -137,6 +137,20 @@ impl ModelConfig {
             )
         })?;
         Self::from_json(raw).with_context(|| format!("in {}", path.display()))
+    }
+
+    /// As [`read`](Self::read), of a model that gives texts.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read); where another head is on the trunk.
+    pub fn read_language_model(folder: &Path) -> Result<Self> {
+        let model = Self::read(folder)?;
+        ensure!(
+            model.head == Head::LanguageModel,
+            "{} is no language model (…ForCausalLM) but a reward model or critic: give the model that it was made from",
+            folder.display()
+        );
+        Ok(model)
     }
 
     /// The configuration of a parsed `config.json`.

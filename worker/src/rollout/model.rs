@@ -1,9 +1,9 @@
 //! The model that is served: engine, tokenizer and what their folder says.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use ppo_crds::spec::DType;
 use tch::Kind;
 
@@ -12,7 +12,7 @@ use crate::device;
 use crate::engine::{Engine, Kernels, PolicyEngine, start_engine};
 use crate::hub::resolve_location;
 use crate::manifest::Invalid;
-use crate::model::{Head, ModelConfig, Weights, kind, named};
+use crate::model::{ModelConfig, Weights, kind, named};
 use crate::tokenizer::Tokenizer;
 
 /// A loaded model.
@@ -42,7 +42,7 @@ impl Model {
     /// When the folder is no language model this engine computes, or memory does not suffice.
     pub fn load(settings: &ModelSettings) -> Result<Self> {
         let folder = resolve_location(&settings.location).context("model")?;
-        let mut config = named::described("model", configuration(&folder))?;
+        let mut config = named::described("model", ModelConfig::read_language_model(&folder))?;
         let tokenizer = Arc::new(named::found("model", Tokenizer::load(&folder))?);
         let kind = precision(settings.dtype, &config);
         let longest = settings.max_length.unwrap_or(config.max_positions);
@@ -98,16 +98,6 @@ impl Model {
     pub fn vocabulary(&self) -> u64 {
         u64::try_from(self.config.vocab).unwrap_or(0)
     }
-}
-
-fn configuration(folder: &Path) -> Result<ModelConfig> {
-    let config = ModelConfig::read(folder)?;
-    ensure!(
-        config.head == Head::LanguageModel,
-        "{} is no language model (…ForCausalLM): it cannot generate",
-        folder.display()
-    );
-    Ok(config)
 }
 
 /// float16 has no kernels here and is widened without loss.

@@ -73,6 +73,10 @@ impl Folder {
                 refuse_to_lose(&folder.dir, &folder.saved_in, folder.without_checkpoints())?;
             }
         }
+        // A claim may be restored without its records.
+        if owner.is_none() {
+            fresh::refuse_to_lose_foreign(&folder.dir, folder.elsewhere())?;
+        }
         if let Some(owner) = owner {
             folder.checkpoints = folder.checkpoints.fenced(owner)?;
         }
@@ -391,5 +395,23 @@ mod tests {
             None
         });
         assert_eq!(found[0].as_ref().unwrap().state, state);
+    }
+
+    #[test]
+    fn a_model_that_no_run_left_stays() {
+        let root = tempfile::tempdir().unwrap();
+        let dir = RunDir::new(root.path().join("run"));
+        std::fs::create_dir_all(dir.model()).unwrap();
+        let mine = dir.model().join("mine.py");
+        std::fs::write(&mine, "x").unwrap();
+        let config = config(root.path(), "first", json!({}));
+        for fresh in [false, true] {
+            let refused = Folder::take(&config, dir.root(), fresh, None).map(drop).unwrap_err();
+            let said = refused.to_string();
+            assert!(refused.is::<Invalid>() && said.contains("no run left it"), "{said}");
+            assert!(mine.exists());
+        }
+        std::fs::write(dir.run_config(), "{}").unwrap();
+        Folder::take(&config, dir.root(), true, None).map(drop).unwrap();
     }
 }

@@ -66,6 +66,26 @@ pub fn refuse_to_replace(folder: &RunDir, config: &RunConfig, elsewhere: &str) -
     Ok(())
 }
 
+/// Refuses a folder with a model that no run left there: beside one that a run did lies its configuration. `elsewhere` is what gives the run
+/// another folder.
+///
+/// # Errors
+/// [`Invalid`] with the folder that would be lost.
+pub fn refuse_to_lose_foreign(folder: &RunDir, elsewhere: &str) -> Result<(), Invalid> {
+    if folder.run_config().exists() {
+        return Ok(());
+    }
+    let has_files = |path: &PathBuf| path.read_dir().is_ok_and(|mut files| files.next().is_some());
+    match [folder.model(), folder.adapter()].into_iter().find(has_files) {
+        Some(lost) => Err(Invalid::new(format!(
+            "{} is there, and no run left it (no run_config.json is beside it): what is trained would take its place: {elsewhere}, or move it \
+             away",
+            lost.display()
+        ))),
+        None => Ok(()),
+    }
+}
+
 /// Something that a run reads, in a place that it must not be in.
 struct Read<'a> {
     /// Its field in the manifest.

@@ -144,7 +144,7 @@ impl Learners<'_> {
     }
 
     fn policy_config(&self, folder: &Path) -> Result<ModelConfig> {
-        let read = ModelConfig::read(folder);
+        let read = ModelConfig::read_language_model(folder);
         of_policy(self.config, self.checkpoint, named::described, read)
     }
 

@@ -190,5 +190,12 @@ fn records(
             recorder.event("changed", &change)?;
         }
     }
+    let model = folder.dir.model();
+    if trainer.steps_done < trainer.total_steps && model.is_dir() {
+        tracing::warn!(
+            "{} is the model of an earlier end until this run ends: newer ones are the folders `policy` of its checkpoints",
+            model.display()
+        );
+    }
     Ok(recorder)
 }

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use anyhow::{Result, ensure};
+use anyhow::Result;
 use tch::{Kind, Tensor};
 
 use super::config::{SftConfig, SftData};
@@ -11,7 +11,7 @@ use super::train::{self, HeldOut, Measure};
 use crate::actor::learner::Learner;
 use crate::actor::rows::Rows;
 use crate::model::target;
-use crate::model::{Decoder, Head, ModelConfig, Weights, named};
+use crate::model::{Decoder, ModelConfig, Weights, named};
 use crate::stages::Sample;
 use crate::tokenizer::Tokenizer;
 
@@ -33,7 +33,7 @@ impl train::Student for Student {
     };
 
     fn new(config: &SftConfig, folder: &Path, has_weights: bool) -> Result<Self> {
-        let model = named::described("model", configuration(folder))?;
+        let model = named::described("model", ModelConfig::read_language_model(folder))?;
         let target = target(config.model.dtype)?;
         let mut weights = match has_weights {
             true => named::found("model", Weights::load(folder, &model, target))?,
@@ -86,18 +86,6 @@ impl train::Student for Student {
     }
 }
 
-/// # Errors
-/// Where another head is on the trunk: it gives no response.
-fn configuration(folder: &Path) -> Result<ModelConfig> {
-    let model = ModelConfig::read(folder)?;
-    ensure!(
-        model.head == Head::LanguageModel,
-        "{} is no language model (…ForCausalLM) but a reward model or critic: give the model that it was made from",
-        folder.display()
-    );
-    Ok(model)
-}
-
 fn rows(samples: &[&Sample]) -> Result<Rows> {
     let longest = samples.iter().map(|sample| sample.response.len()).max().unwrap_or(0);
     Rows::new(samples, longest, false)
@@ -113,13 +101,13 @@ mod tests {
     #[test]
     fn a_reward_model_is_refused_before_anything_is_learnt() {
         let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures");
-        let error = named::described("model", configuration(&fixtures.join("reward"))).unwrap_err();
+        let error = named::described("model", ModelConfig::read_language_model(&fixtures.join("reward"))).unwrap_err();
         assert_eq!(outcome::code(&error), exit_code::BAD_CONFIGURATION);
         let words = format!("{error:#}");
         assert!(
             words.starts_with("model: ") && words.contains("no language model"),
             "{words}"
         );
-        configuration(&fixtures.join("llama")).unwrap();
+        ModelConfig::read_language_model(&fixtures.join("llama")).unwrap();
     }
 }

@@ -42,11 +42,15 @@ impl Progress {
         }
     }
 
-    /// A step is done, the last one where the run `ends`; `held_out` is the last evaluation.
-    pub fn step(&mut self, step: u64, loss: f64, held_out: Option<HeldOut>, ends: bool) {
-        let held_out_words = held_out.map_or(String::new(), |held_out| {
+    /// A step is done, the last one where the run `ends`; `held_out` is the last evaluation, and of which step.
+    pub fn step(&mut self, step: u64, loss: f64, held_out: Option<(u64, HeldOut)>, ends: bool) {
+        let held_out_words = held_out.map_or(String::new(), |(measured, held_out)| {
+            let at = match measured == step {
+                true => String::new(),
+                false => format!(" at step {measured}"),
+            };
             format!(
-                "  held-out loss {:.3} {} {:.0} %",
+                "  held-out loss {:.3} {} {:.0} %{at}",
                 held_out.loss,
                 self.measure.short,
                 100.0 * held_out.right
@@ -64,8 +68,9 @@ impl Progress {
             OutputMode::Json if due => line(
                 &json!({
                     "step": step, "totalSteps": self.steps, "loss": loss,
-                    "heldOutLoss": held_out.map(|held_out| held_out.loss),
-                    (self.measure.key): held_out.map(|held_out| held_out.right),
+                    "heldOutStep": held_out.map(|(measured, _)| measured),
+                    "heldOutLoss": held_out.map(|(_, held_out)| held_out.loss),
+                    (self.measure.key): held_out.map(|(_, held_out)| held_out.right),
                 })
                 .to_string(),
             ),

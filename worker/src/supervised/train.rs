@@ -102,10 +102,10 @@ pub fn train<S: Student>(config: &Training<S::Data>, output: OutputMode) -> Resu
         let loss = student.update(&batch).with_context(|| format!("step {step}"))?;
         let every = config.evaluation.as_ref().map_or(0, |held_out| held_out.every_steps);
         if !held_out.is_empty() && (step == config.steps || (every > 0 && step.is_multiple_of(every))) {
-            last = Some(student.evaluate(&held_out)?);
+            last = Some((step, student.evaluate(&held_out)?));
         }
         made = step;
-        let ends = step == config.steps || is_enough(last, config.stop_at());
+        let ends = step == config.steps || is_enough(last.map(|(_, held_out)| held_out), config.stop_at());
         progress.step(step, loss, last, ends);
         if ends {
             break;
@@ -113,7 +113,7 @@ pub fn train<S: Student>(config: &Training<S::Data>, output: OutputMode) -> Resu
     }
     let (model, weights) = (student.config(&tokenizer), student.learner().parameters.weights());
     model::save(&config.output, &folder, &model, &weights, model::save::SHARD_BYTES)?;
-    let held_out = last.map(|last| {
+    let held_out = last.map(|(_, last)| {
         format!(
             ", held-out loss {:.3}, {} {:.0} %",
             last.loss,

@@ -73,7 +73,7 @@ impl Trainer {
         Ok(limit.map(|limit| Diverged {
             step: self.steps_done,
             what: format!(
-                "mean sequence KL to the reference is {kl:.3}, above algorithm.kl.stopAbove = {limit}; raise kl.coef or lower \
+                "mean sequence KL to the reference is {kl:.3}, above algorithm.kl.stopAbove = {limit}; raise algorithm.kl.coef or lower \
                  optimizer.actorLearningRate"
             ),
         }))

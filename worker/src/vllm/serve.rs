@@ -50,7 +50,8 @@ async fn work(service: Service, settings: Settings, deadline: Duration) -> Resul
     let version = started(&service, deadline).await?;
     // vLLM has a model of the hub downloaded by now, into the cache that both have: before, both would write there at once.
     let folder = tokio::task::spawn_blocking(move || resolve_location(&location)).await?;
-    let mut model = named::described("model.policy", ModelConfig::read(&folder.context("model.policy")?))?;
+    let read = ModelConfig::read_language_model(&folder.context("model.policy")?);
+    let mut model = named::described("model.policy", read)?;
     // As vLLM was started: no sequence is longer.
     model.max_positions = settings.model.max_length.unwrap_or(usize::MAX).min(model.max_positions);
     if model.tied && service.vllm.is_on_cpu().await? {
