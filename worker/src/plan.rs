@@ -350,6 +350,12 @@ mod tests {
                 "{words}"
             );
         }
+        let score = include_str!("../tests/fixtures/reward/config.json");
+        std::fs::write(folder.path().join("config.json"), score).unwrap();
+        check_models(&config("critic")).unwrap();
+        let words = check_models(&config("reference")).unwrap_err().to_string();
+        let said = words.starts_with("model.reference: ") && words.contains("is no language model");
+        assert!(said, "{words}");
     }
 
     #[test]

@@ -111,6 +111,8 @@ fn precision(wanted: Option<DType>, config: &ModelConfig) -> Kind {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use ppo_crds::report::exit_code;
     use ppo_crds::run_config::Location;
 

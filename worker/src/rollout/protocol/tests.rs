@@ -61,29 +61,44 @@ fn a_number_without_a_fraction_is_whole_however_it_is_written() {
     let large = read(r#"{"seed": 18446744073709551615, "n": null}"#).unwrap();
     assert_eq!((large.seed, large.n), (Some(Seed(u64::MAX)), None));
     for (json, words) in [
-        (r#"{"n": 1.5}"#, "n: invalid type: floating point `1.5`, expected usize"),
-        (r#"{"n": -1.0}"#, "n: invalid value: integer `-1`, expected usize"),
-        (r#"{"n": "1"}"#, r#"n: invalid type: string "1", expected usize"#),
+        (
+            r#"{"n": 1.5}"#,
+            "n: invalid type: floating point `1.5`, expected a whole number, at least 0",
+        ),
+        (
+            r#"{"n": -1.0}"#,
+            "n: invalid value: integer `-1`, expected a whole number, at least 0",
+        ),
+        (
+            r#"{"n": "1"}"#,
+            r#"n: invalid type: string "1", expected a whole number, at least 0"#,
+        ),
         (r#"{"top_k": 1e300}"#, "top_k: invalid type: floating point"),
-        (r#"{"n": true}"#, "n: invalid type: boolean `true`, expected usize"),
+        (
+            r#"{"n": true}"#,
+            "n: invalid type: boolean `true`, expected a whole number, at least 0",
+        ),
         (
             r#"{"priority": "x"}"#,
-            r#"priority: invalid type: string "x", expected i64"#,
+            r#"priority: invalid type: string "x", expected a whole number"#,
         ),
-        (r#"{"n": [1]}"#, "n: invalid type: sequence, expected usize"),
+        (
+            r#"{"n": [1]}"#,
+            "n: invalid type: sequence, expected a whole number, at least 0",
+        ),
         (r#"{"seed": 0.5}"#, "0.5 is no seed"),
         (r#"{"seeds": [1, 0.5]}"#, "seeds[1]: 0.5 is no seed"),
         (
             r#"{"stop_token_ids": [1, 0.5]}"#,
-            "stop_token_ids[1]: invalid type: floating point `0.5`, expected u32",
+            "stop_token_ids[1]: invalid type: floating point `0.5`, expected a whole number, at least 0",
         ),
         (
             r#"{"stop_token_ids": [-1.0]}"#,
-            "stop_token_ids[0]: invalid value: integer `-1`, expected u32",
+            "stop_token_ids[0]: invalid value: integer `-1`, expected a whole number, at least 0",
         ),
         (
             r#"{"stop_token_ids": ["7"]}"#,
-            r#"stop_token_ids[0]: invalid type: string "7", expected u32"#,
+            r#"stop_token_ids[0]: invalid type: string "7", expected a whole number, at least 0"#,
         ),
         (
             r#"{"stop_token_ids": [null]}"#,
