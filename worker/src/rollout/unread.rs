@@ -7,9 +7,7 @@ use axum::body::Bytes;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::serving::error::ApiError;
-
-/// Bytes of a short answer. So many are counted for no connection, as of bodies.
-const SHORT: usize = 64 << 10;
+use crate::serving::room::SHORT;
 
 /// Room for long answers until their clients have taken them, all together.
 #[derive(Debug)]

@@ -130,6 +130,25 @@ impl Noted {
         }
     }
 
+    /// What it waits for, which `what` names, unless it is aborted before.
+    ///
+    /// # Errors
+    /// 503 when it is aborted; those of what it waits for.
+    pub async fn unless_aborted<T>(
+        &self,
+        what: &str,
+        awaited: impl Future<Output = Result<T, ApiError>>,
+    ) -> Result<T, ApiError> {
+        tokio::select! {
+            biased;
+            () = self.aborted(None) => {
+                let words = format!("the request was aborted while it waited for {what}");
+                Err(ApiError::unavailable(words))
+            }
+            came = awaited => came,
+        }
+    }
+
     /// Waits until the request is aborted, or this part of it.
     pub async fn aborted(&self, part: Option<usize>) {
         let is_meant = |aborted: &Aborted| aborted.whole || part.is_some_and(|part| aborted.parts.contains(&part));

@@ -49,33 +49,20 @@ pub async fn generate(State(service): State<Service>, uri: Uri, request: Request
     let name = asked.name.as_deref();
     let parts = name.map_or_else(Vec::new, |name| asked.parts(name));
     let noted = service.names.note(name, parts);
-    let (held, policy) = tokio::select! {
-        biased;
-        () = noted.aborted(None) => {
-            let words = "the request was aborted while it waited for vLLM's new weights";
-            return Err(ApiError::unavailable(words));
-        }
-        held = service.hold() => held?,
-    };
+    let (held, policy) = noted.unless_aborted("vLLM's new weights", service.hold()).await?;
     let question = match asked.split() {
         // Each of them waits for room of its own.
         Some(_) => None,
         // As those do once it has the weights: who had room and waited for weights could hold up those that an update waits for.
-        None => Some(tokio::select! {
-            biased;
-            () = noted.aborted(None) => {
-                return Err(ApiError::unavailable("the request was aborted while it waited for others"));
-            }
-            room = service.room.enter(asked.bytes()) => room?,
-        }),
+        None => Some(
+            noted
+                .unless_aborted("others", service.room.enter(asked.bytes()))
+                .await?,
+        ),
     };
-    let listing = tokio::select! {
-        biased;
-        () = noted.aborted(None) => {
-            return Err(ApiError::unavailable("the request was aborted while it waited for others"));
-        }
-        room = service.listing.enter(asked.listed(longest), 0, service.limits.request_timeout) => room?,
-    };
+    let patience = service.limits.request_timeout;
+    let listing = service.listing.enter(asked.listed(longest), 0, patience);
+    let listing = noted.unless_aborted("others", listing).await?;
     noted.goes_to_vllm();
     let holds = Holds {
         _weights: held,
