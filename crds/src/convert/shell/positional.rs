@@ -107,7 +107,7 @@ impl Lexer<'_> {
 
     /// Whether there are as many arguments as a `shift` takes away. The script's own are as many as it wants.
     pub(super) fn can_shift(&self, by: Option<&Word>) -> Truth {
-        let by = by.map_or(Some(1), |by| by.text.parse().ok().filter(|_| by.unknown.is_none()))?;
+        let by = shifted(by)?;
         let (words, has_own) = self.arguments();
         let certain = has_own || !words.iter().any(is_uncertain);
         certain.then_some(has_own || by <= words.len())
@@ -118,10 +118,7 @@ impl Lexer<'_> {
         let Some(words) = self.variables.get(ARGUMENTS) else {
             return;
         };
-        let by = match by {
-            None => Some(1),
-            Some(word) => word.text.parse().ok().filter(|_| word.unknown.is_none()),
-        };
+        let by = shifted(by);
         let (given, has_own) = self.arguments();
         let certain = |by: &usize| !given.iter().take(*by).any(is_uncertain);
         let left = match by.filter(certain).filter(|_| !self.repeats_here()) {
@@ -132,6 +129,11 @@ impl Lexer<'_> {
         };
         self.set(ARGUMENTS, left);
     }
+}
+
+/// How many arguments a `shift` takes away, where that is known.
+fn shifted(by: Option<&Word>) -> Option<usize> {
+    by.map_or(Some(1), |by| by.text.parse().ok().filter(|_| by.unknown.is_none()))
 }
 
 /// `:2`, `:1:3` and `: -1` of words, which are counted from 1. None where that cannot be told.
